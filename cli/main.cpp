@@ -1,0 +1,62 @@
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <stdexcept>
+#include <string_view>
+#include <vector>
+
+#include <fmt/core.h>
+
+#include "cli/commands.h"
+#include "qkv/error.h"
+
+namespace qkv::cli {
+namespace {
+
+ExitCode fail(std::string_view message) {
+  fmt::print(stderr, "qkv: {}\n", message);
+  return BadInput;
+}
+
+ExitCode run(const std::vector<Command>& commands) {
+  for (const Command& command : commands) {
+    if (command.app->parsed()) return command.run();
+  }
+  return fail("expected a subcommand, see qkv --help");
+}
+
+int parse_and_run(int argc, char** argv) {
+  CLI::App app{"Exact multi-head attention: look at it, and hold it against others.", "qkv"};
+  app.set_version_flag("--version", "qkv " QKV_VERSION);
+  app.require_subcommand(0, 1);
+
+  const std::vector<Command> commands{};
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& request) {  // --help or --version
+    return app.exit(request);
+  } catch (const CLI::ParseError& error) {
+    return fail(error.what());
+  }
+  return run(commands);
+}
+
+}  // namespace
+}  // namespace qkv::cli
+
+int main(int argc, char** argv) {
+  using namespace qkv::cli;
+  int code = BadInput;
+  try {
+    code = parse_and_run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    return fail("not enough memory");
+  } catch (const std::exception& error) {  // std::invalid_argument and qkv::FileError among them
+    return fail(error.what());
+  }
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    return fail("standard output: could not be written");
+  }
+  return code;
+}

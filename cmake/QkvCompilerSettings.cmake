@@ -1,0 +1,30 @@
+# qkv_compiler_settings carries what everything built here is compiled with and no consumer needs.
+
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+# Debian's OpenMP build of OpenBLAS lies in a directory of its own; programs built and installed from
+# here must find that one, not whichever the system's alternatives point to.
+set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+
+find_program(QKV_CCACHE ccache)
+if(QKV_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${QKV_CCACHE}")
+endif()
+
+add_library(qkv_compiler_settings INTERFACE)
+target_compile_features(qkv_compiler_settings INTERFACE cxx_std_20)
+target_compile_options(
+  qkv_compiler_settings
+  INTERFACE -Wall
+            -Wextra
+            -Wpedantic
+            -Wshadow
+            -Wconversion
+            -Wsign-conversion
+            $<$<BOOL:${QKV_WERROR}>:-Werror>)
+
+if(QKV_SANITIZE)
+  add_compile_options(-fsanitize=${QKV_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${QKV_SANITIZE})
+endif()

@@ -1,0 +1,38 @@
+# Every library that something built here links to.
+
+find_package(PkgConfig REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+find_package(OpenBLASOpenMP REQUIRED)
+# Through pkg-config: libzip's own CMake package demands programs that its Debian package does not hold.
+pkg_check_modules(libzip REQUIRED IMPORTED_TARGET libzip)
+pkg_check_modules(cairo REQUIRED IMPORTED_TARGET cairo)
+
+if(QKV_BUILD_CLI)
+  find_package(CLI11 REQUIRED)
+endif()
+if(QKV_BUILD_TESTS)
+  find_package(GTest REQUIRED)
+endif()
+
+# The interpreter of the virtual environment that tools/setup.sh makes: it runs the Python tests and
+# knows where PyTorch's C++ API lies.
+set(QKV_PYTHON "" CACHE FILEPATH "Python with the packages of tools/requirements.txt")
+if(NOT QKV_PYTHON AND EXISTS "${PROJECT_SOURCE_DIR}/.venv/bin/python")
+  set(QKV_PYTHON "${PROJECT_SOURCE_DIR}/.venv/bin/python" CACHE FILEPATH "" FORCE)
+endif()
+
+if(NOT QKV_TORCH STREQUAL "OFF")
+  if(QKV_PYTHON)
+    execute_process(
+      COMMAND "${QKV_PYTHON}" -c "import torch.utils; print(torch.utils.cmake_prefix_path)"
+      OUTPUT_VARIABLE qkv_torch_prefix
+      OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    list(APPEND CMAKE_PREFIX_PATH ${qkv_torch_prefix})
+  endif()
+  find_package(Torch QUIET)
+  if(QKV_TORCH STREQUAL "ON" AND NOT Torch_FOUND)
+    message(FATAL_ERROR "QKV_TORCH=ON, but PyTorch was not found: run 'make setup' or set QKV_PYTHON")
+  endif()
+endif()
