@@ -14,7 +14,7 @@ demo: setup all
 test: setup all
 	@tools/test.sh
 
-format:
+format: setup
 	@tools/format.sh
 
 lint: setup

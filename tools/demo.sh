@@ -1,3 +1,18 @@
 #!/usr/bin/env bash
+# What qkv shows, on activations that were recorded from real models.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+show() {
+  local heading=$1
+  shift
+  printf '\n\033[1m== %s\033[0m\n$ %s\n\n' "$heading" "$*"
+  "$@"
+}
+
+show 'An encoder layer of MiniLM: every query sees every real token, padding on the right' \
+  build/qkv trace data/minilm-layer0.safetensors
+show 'A decoder layer of SmolLM2: causal, grouped key/value heads, rotary positions, padding on the left' \
+  build/qkv trace data/smollm2-layer11.safetensors
+show 'Held against PyTorch and against what those models computed' \
+  build/qkv align

@@ -5,4 +5,4 @@ cd "$(dirname "$0")/.."
 
 mode=(-i)
 if [[ ${1:-} == --check ]]; then mode=(--dry-run --Werror); fi
-git ls-files -z '*.h' '*.cpp' | xargs -0 -r clang-format "${mode[@]}"
+git ls-files -z '*.h' '*.cpp' | xargs -0 -r .venv/bin/clang-format "${mode[@]}"
