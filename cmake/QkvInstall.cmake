@@ -7,5 +7,23 @@ set(qkv_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/qkv")
 install(TARGETS qkv EXPORT qkv-targets)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/qkv" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 if(QKV_BUILD_CLI)
+  file(RELATIVE_PATH qkv_bin_to_lib "${CMAKE_INSTALL_FULL_BINDIR}" "${CMAKE_INSTALL_FULL_LIBDIR}")
+  set_target_properties(qkv_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${qkv_bin_to_lib}")
   install(TARGETS qkv_cli)
 endif()
+
+install(EXPORT qkv-targets NAMESPACE qkv:: DESTINATION "${qkv_package_dir}")
+configure_package_config_file(
+  "${PROJECT_SOURCE_DIR}/cmake/qkv-config.cmake.in" "${PROJECT_BINARY_DIR}/qkv-config.cmake"
+  INSTALL_DESTINATION "${qkv_package_dir}")
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/qkv-config-version.cmake"
+                                 COMPATIBILITY SameMinorVersion)
+install(
+  FILES "${PROJECT_BINARY_DIR}/qkv-config.cmake" "${PROJECT_BINARY_DIR}/qkv-config-version.cmake"
+        "${PROJECT_SOURCE_DIR}/cmake/FindOpenBLASOpenMP.cmake"
+  DESTINATION "${qkv_package_dir}")
+
+# What a static link needs besides: `pkg-config --static`.
+cmake_path(GET OpenBLASOpenMP_LIBRARY PARENT_PATH qkv_blas_dir)
+configure_file("${PROJECT_SOURCE_DIR}/cmake/qkv.pc.in" "${PROJECT_BINARY_DIR}/qkv.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/qkv.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")

@@ -1,18 +1,19 @@
 # qkv_add_tests(<layer> [SOURCES file...] [SLOW_SOURCES file...])
 #
-# Builds tests/<layer> into qkv_<layer>_tests and registers every test of it. SLOW_SOURCES make a second
+# Builds tests/<layer> into qkv_<layer>_tests and registers every test of it as <layer>.<suite>.<test>.
+# Tests run in the root of the repository; QKV_SOURCE_DIR names it, QKV_COMMAND the built qkv. SLOW_SOURCES make a second
 # program, qkv_<layer>_slow_tests, whose tests carry the label "slow": the sanitizer builds leave them out.
 function(qkv_add_tests layer)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;SLOW_SOURCES")
   if(arg_SOURCES)
-    qkv_add_test_program(qkv_${layer}_tests fast ${arg_SOURCES})
+    qkv_add_test_program(qkv_${layer}_tests ${layer} fast ${arg_SOURCES})
   endif()
   if(arg_SLOW_SOURCES)
-    qkv_add_test_program(qkv_${layer}_slow_tests slow ${arg_SLOW_SOURCES})
+    qkv_add_test_program(qkv_${layer}_slow_tests ${layer} slow ${arg_SLOW_SOURCES})
   endif()
 endfunction()
 
-function(qkv_add_test_program target label)
+function(qkv_add_test_program target layer label)
   add_executable(${target} ${ARGN})
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/src")
   target_compile_definitions(
@@ -23,6 +24,7 @@ function(qkv_add_test_program target label)
                       OpenMP::OpenMP_CXX OpenBLAS::OpenMP GTest::gmock GTest::gtest_main)
   gtest_discover_tests(
     ${target}
+    TEST_PREFIX "${layer}."
     WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
     DISCOVERY_TIMEOUT 120
     PROPERTIES LABELS ${label})

@@ -5,5 +5,5 @@ cd "$(dirname "$0")/.."
 
 preset=${1:-release}
 shift || true
-cmake --preset "$preset" "$@" --log-level=WARNING
+cmake --preset "$preset" "$@" >/dev/null
 cmake --build --preset "$preset" --parallel "$(nproc)"
