@@ -48,8 +48,8 @@ struct AttentionInputs {
 /// Where results go: any strides under which no element repeats, apart from every input.
 template <class T>
 struct AttentionOutputs {
-  TensorView<T, 4> context;                    ///< [B,H,T,Dv]
-  std::optional<TensorView<T, 4>> weights;     ///< [B,H,T,S], 0 where hidden
+  TensorView<T, 4> context;                     ///< [B,H,T,Dv]
+  std::optional<TensorView<T, 4>> weights;      ///< [B,H,T,S], 0 where hidden
   std::optional<TensorView<T, 3>> log_sum_exp;  ///< [B,H,T], natural logarithm
 };
 

@@ -7,13 +7,13 @@
 namespace qkv::reference {
 
 /// Computes context and, where asked for, weights and log-sum-exp. Uses every core; extra memory is
-/// one head group's scores, 9·(H/Hkv)·T·S bytes. Throws std::invalid_argument where arguments do not fit
+/// the scores of one head, 9·T·S bytes. Throws std::invalid_argument where arguments do not fit
 /// together, std::bad_alloc where memory is short; outputs are untouched then.
 template <class T>
 void forward(const AttentionInputs<T>& inputs, const AttentionOutputs<double>& outputs);
 
 /// Computes the derivatives of a loss whose derivatives with respect to the outputs are given. The same
-/// errors; extra memory 17·(H/Hkv)·T·S bytes.
+/// errors; extra memory 17·T·S bytes.
 template <class T>
 void backward(const AttentionInputs<T>& inputs,
               const AttentionOutputGradients<double>& output_gradients,

@@ -64,8 +64,8 @@ class TensorView {
 
   /// A writable view is readable.
   template <class U>
-    requires(std::is_same_v<const U, T> && !std::is_const_v<U>)
-  TensorView(const TensorView<U, Rank>& other)  // NOLINT(google-explicit-constructor)
+  requires(std::is_same_v<const U, T> && !std::is_const_v<U>)
+      TensorView(const TensorView<U, Rank>& other)  // NOLINT(google-explicit-constructor)
       : data_(other.data()), shape_(other.shape()), strides_(other.strides()) {}
 
   T* data() const noexcept { return data_; }
@@ -82,15 +82,15 @@ class TensorView {
   }
 
   template <class... I>
-    requires(sizeof...(I) == Rank)
-  T& operator()(I... index) const noexcept {
+  requires(sizeof...(I) == Rank) T& operator()(I... index) const noexcept {
     return data_[offset_of(Extents<Rank>{static_cast<Index>(index)...})];
   }
 
   /// The view with two axes exchanged; nothing is copied.
   TensorView transposed(int a, int b) const noexcept {
     TensorView result = *this;
-    std::swap(result.shape_[static_cast<std::size_t>(a)], result.shape_[static_cast<std::size_t>(b)]);
+    std::swap(result.shape_[static_cast<std::size_t>(a)],
+              result.shape_[static_cast<std::size_t>(b)]);
     std::swap(result.strides_[static_cast<std::size_t>(a)],
               result.strides_[static_cast<std::size_t>(b)]);
     return result;
@@ -124,9 +124,7 @@ class Tensor {
         data_(std::make_unique<T[]>(size_)) {
     row_major_strides(shape_, strides_);
   }
-  Tensor(const Tensor& other) : Tensor(other.shape_) {
-    std::copy_n(other.data(), size_, data());
-  }
+  Tensor(const Tensor& other) : Tensor(other.shape_) { std::copy_n(other.data(), size_, data()); }
   Tensor(Tensor&& other) noexcept
       : shape_(std::exchange(other.shape_, {})),
         strides_(std::exchange(other.strides_, {})),
@@ -152,13 +150,9 @@ class Tensor {
   std::span<const T> elements() const noexcept { return {data(), size_}; }
 
   template <class... I>
-    requires(sizeof...(I) == Rank)
-  T& operator()(I... index) noexcept {
-    return view()(index...);
-  }
+  requires(sizeof...(I) == Rank) T& operator()(I... index) noexcept { return view()(index...); }
   template <class... I>
-    requires(sizeof...(I) == Rank)
-  const T& operator()(I... index) const noexcept {
+  requires(sizeof...(I) == Rank) const T& operator()(I... index) const noexcept {
     return view()(index...);
   }
 

@@ -40,8 +40,8 @@ std::uint16_t encode(double value, Format format) {
   const double units = std::rint(std::scalbn(magnitude, -exponent));
   // The fraction and the exponent field add up to the encoding: a carry out of the fraction moves to
   // the next exponent, and past the largest one to infinity.
-  const double field = units + std::ldexp(exponent - format.subnormal_exponent(),
-                                          format.fraction_bits);
+  const double field =
+      units + std::ldexp(exponent - format.subnormal_exponent(), format.fraction_bits);
   const double infinity = format.infinity();
   return static_cast<std::uint16_t>(
       sign | static_cast<std::uint16_t>(field < infinity ? field : infinity));
@@ -57,8 +57,8 @@ double decode(std::uint16_t bits, Format format) {
                          : std::copysign(std::numeric_limits<double>::quiet_NaN(), sign);
   }
   if (exponent == 0) return sign * std::scalbn(fraction, format.subnormal_exponent());
-  return sign * std::scalbn(fraction + fraction_mask + 1,
-                            exponent - 1 + format.subnormal_exponent());
+  return sign *
+         std::scalbn(fraction + fraction_mask + 1, exponent - 1 + format.subnormal_exponent());
 }
 
 }  // namespace
@@ -106,19 +106,32 @@ std::size_t size_of(DType dtype) {
 
 std::string_view name_of(DType dtype) {
   switch (dtype) {
-    case DType::Float64: return "float64";
-    case DType::Float32: return "float32";
-    case DType::Float16: return "float16";
-    case DType::BFloat16: return "bfloat16";
-    case DType::Int64: return "int64";
-    case DType::Int32: return "int32";
-    case DType::Int16: return "int16";
-    case DType::Int8: return "int8";
-    case DType::UInt64: return "uint64";
-    case DType::UInt32: return "uint32";
-    case DType::UInt16: return "uint16";
-    case DType::UInt8: return "uint8";
-    case DType::Bool: return "bool";
+    case DType::Float64:
+      return "float64";
+    case DType::Float32:
+      return "float32";
+    case DType::Float16:
+      return "float16";
+    case DType::BFloat16:
+      return "bfloat16";
+    case DType::Int64:
+      return "int64";
+    case DType::Int32:
+      return "int32";
+    case DType::Int16:
+      return "int16";
+    case DType::Int8:
+      return "int8";
+    case DType::UInt64:
+      return "uint64";
+    case DType::UInt32:
+      return "uint32";
+    case DType::UInt16:
+      return "uint16";
+    case DType::UInt8:
+      return "uint8";
+    case DType::Bool:
+      return "bool";
   }
   return "unknown";
 }

@@ -1,0 +1,110 @@
+#include "base/overlap.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <vector>
+
+namespace qkv {
+namespace {
+
+/// An axis with more than one element, its stride made positive.
+struct Axis {
+  Index stride;
+  Index extent;
+};
+
+struct Normalized {
+  std::intptr_t first = 0;  // lowest address
+  std::intptr_t last = 0;   // one past the highest
+  std::vector<Axis> axes;   // strides in bytes, descending
+};
+
+bool is_empty(const Footprint& view) {
+  return std::find(view.shape.begin(), view.shape.end(), 0) != view.shape.end();
+}
+
+Normalized normalize(const Footprint& view) {
+  Normalized result;
+  const auto size = static_cast<Index>(view.element_size);
+  result.first = reinterpret_cast<std::intptr_t>(view.data);
+  Index span = size;
+  for (std::size_t i = 0; i < view.shape.size(); ++i) {
+    if (view.shape[i] <= 1) continue;
+    const Index stride = view.strides[i] * size;
+    const Index reach = stride * (view.shape[i] - 1);
+    if (reach < 0) result.first += reach;
+    span += std::abs(reach);
+    result.axes.push_back({std::abs(stride), view.shape[i]});
+  }
+  result.last = result.first + span;
+  std::sort(result.axes.begin(), result.axes.end(),
+            [](const Axis& a, const Axis& b) { return a.stride > b.stride; });
+  return result;
+}
+
+/// Bytes from the first element to one past the last, of the axes from `from` on.
+Index span_of(const std::vector<Axis>& axes, std::size_t from, Index element_size) {
+  Index span = element_size;
+  for (std::size_t i = from; i < axes.size(); ++i) span += axes[i].stride * (axes[i].extent - 1);
+  return span;
+}
+
+bool nests(const std::vector<Axis>& axes, Index element_size) {
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    if (axes[i].stride < span_of(axes, i + 1, element_size)) return false;
+  }
+  return true;
+}
+
+/// Gives a view the axes (of extent 1) that only the other has, so that both can be walked together.
+std::vector<Axis> with_axes_of(const std::vector<Axis>& own, const std::vector<Axis>& other) {
+  std::vector<Axis> result = own;
+  for (const Axis& axis : other) {
+    const bool has = std::any_of(own.begin(), own.end(),
+                                 [&](const Axis& mine) { return mine.stride == axis.stride; });
+    if (!has) result.push_back({axis.stride, 1});
+  }
+  std::sort(result.begin(), result.end(),
+            [](const Axis& a, const Axis& b) { return a.stride > b.stride; });
+  return result;
+}
+
+/// Whether some element of b, whose first byte lies `distance` bytes after that of a, meets one of a, over
+/// the axes from `axis` on. With m the difference of the two indices on an axis, the rest must
+/// bridge distance + m·stride, which at most two values of m can make small enough.
+bool meets(const std::vector<Axis>& a, const std::vector<Axis>& b, std::size_t axis, Index distance,
+           Index element_size) {
+  if (axis == a.size()) return std::abs(distance) < element_size;
+  const Index stride = a[axis].stride;
+  const Index nearest = -distance / stride;
+  for (Index m = nearest - 1; m <= nearest + 1; ++m) {
+    if (m > b[axis].extent - 1 || m < -(a[axis].extent - 1)) continue;
+    if (meets(a, b, axis + 1, distance + m * stride, element_size)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool overlaps_itself(const Footprint& view) {
+  if (is_empty(view)) return false;
+  return !nests(normalize(view).axes, static_cast<Index>(view.element_size));
+}
+
+bool overlap(const Footprint& a, const Footprint& b) {
+  if (is_empty(a) || is_empty(b)) return false;
+  const Normalized x = normalize(a);
+  const Normalized y = normalize(b);
+  if (x.last <= y.first || y.last <= x.first) return false;
+  const auto size = static_cast<Index>(a.element_size);
+  if (a.element_size != b.element_size || !nests(x.axes, size) || !nests(y.axes, size)) {
+    return true;
+  }
+  const std::vector<Axis> own = with_axes_of(x.axes, y.axes);
+  const std::vector<Axis> other = with_axes_of(y.axes, x.axes);
+  if (!nests(own, size) || !nests(other, size)) return true;
+  return meets(own, other, 0, y.first - x.first, size);
+}
+
+}  // namespace qkv

@@ -1,0 +1,59 @@
+// Checks the arguments of an attention call once, at the public edge, before any work.
+#pragma once
+
+#include <string_view>
+
+#include <span>
+#include <vector>
+#include "base/overlap.h"
+
+#include "qkv/attention.h"
+
+namespace qkv {
+
+/// The sizes of a call whose arguments fit together.
+struct AttentionShape {
+  Index batch = 0;        // B
+  Index heads = 0;        // H
+  Index kv_heads = 0;     // Hkv
+  Index queries = 0;      // T
+  Index keys = 0;         // S
+  Index key_width = 0;    // Dk
+  Index value_width = 0;  // Dv
+
+  Index group() const noexcept { return kv_heads == 0 ? 0 : heads / kv_heads; }
+};
+
+/// A checked call: sizes, defaults filled in, the mask and the ALiBi corner applied to them.
+struct AttentionPlan {
+  AttentionShape shape;
+  double scale = 0;
+  BoundMask mask;
+  std::vector<Index> alibi_offsets;  // one a sample; empty without ALiBi
+};
+
+/// Throws std::invalid_argument "operation: argument: expected …, got …".
+template <class T>
+AttentionPlan validate_inputs(std::string_view operation, const AttentionInputs<T>& inputs);
+
+/// A view by name, for checks of shape, memory and overlap.
+struct NamedView {
+  std::string_view name;
+  Footprint view;
+};
+
+/// Every output has the expected shape (checked by expect_shape), does not repeat an element and shares no
+/// memory with another output or an input.
+void validate_outputs(std::string_view operation, std::span<const NamedView> outputs,
+                      std::span<const NamedView> inputs);
+
+/// Throws unless the view has this shape, addresses that can be computed without overflow, and data
+/// where it is not empty.
+void expect_shape(std::string_view operation, const NamedView& argument,
+                  std::span<const Index> expected);
+
+/// The tensors that a call reads, by name.
+template <class T>
+std::vector<NamedView> named_inputs(const AttentionInputs<T>& inputs);
+
+}  // namespace qkv
