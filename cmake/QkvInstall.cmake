@@ -23,7 +23,10 @@ install(
         "${PROJECT_SOURCE_DIR}/cmake/FindOpenBLASOpenMP.cmake"
   DESTINATION "${qkv_package_dir}")
 
-# What a static link needs besides: `pkg-config --static`.
+# For pkg-config; what a static link needs besides comes with --static. The prefix is told from where the
+# file lies, so that an installed tree may be moved.
 cmake_path(GET OpenBLASOpenMP_LIBRARY PARENT_PATH qkv_blas_dir)
+file(RELATIVE_PATH qkv_pc_to_prefix "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig"
+     "${CMAKE_INSTALL_PREFIX}")
 configure_file("${PROJECT_SOURCE_DIR}/cmake/qkv.pc.in" "${PROJECT_BINARY_DIR}/qkv.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/qkv.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
