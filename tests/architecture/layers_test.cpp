@@ -23,7 +23,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr const char* public_layer = "include/qkv";
+constexpr const char* kPublicLayer = "include/qkv";
 
 struct Source {
   std::string path;  // from the root of the repository
@@ -91,7 +91,7 @@ std::vector<std::string> violations(const std::vector<std::string>& layers,
                                     name, layers[*target], layers[*row]));
       } else if (!target && quoted) {
         found.push_back(fmt::format("{}: includes {}, which lies in no layer", source.path, name));
-      } else if (!target && layers[*row] == public_layer &&
+      } else if (!target && layers[*row] == kPublicLayer &&
                  name.find_first_of("./") != std::string::npos) {
         found.push_back(fmt::format("{}: a public header includes {}", source.path, name));
       }
@@ -131,7 +131,7 @@ TEST(Layers, EveryLayerOfTheDocumentHoldsSources) {
   for (const Source& source : repository_sources()) {
     if (const auto row = row_of(layers, source.path)) used.insert(*row);
   }
-  ASSERT_THAT(layers, ::testing::Contains(public_layer));
+  ASSERT_THAT(layers, ::testing::Contains(kPublicLayer));
   for (std::size_t row = 0; row < layers.size(); ++row) {
     EXPECT_TRUE(used.contains(row)) << layers[row] << " is in the document and holds no source";
   }
