@@ -68,7 +68,7 @@ MultiHeadAttentionParameters<T> zero_parameters(const MultiHeadAttentionOptions&
 /// Names under which parameters are stored.
 enum class ParameterNaming : std::uint8_t {
   PyTorch,   ///< nn.MultiheadAttention: in_proj_weight or q_proj_weight …, in_proj_bias, out_proj.weight
-  Fused,     ///< the lesson's class: qkv.weight [3D,D], out.weight
+  Fused,     ///< the lesson's class: qkv.weight [3D,D], out.weight; qkv.bias, out.bias
   Separate,  ///< q_proj.weight, k_proj.weight, v_proj.weight, o_proj.weight; .bias; q_norm.weight, k_norm.weight
 };
 
@@ -139,22 +139,27 @@ class MultiHeadAttention {
   MultiHeadAttentionParameters<T> parameters_;
 };
 
-/// Parameters as named tensors. Throws std::invalid_argument where the naming cannot hold them (Fused: with
-/// grouped heads or different widths; PyTorch: grouped heads, norms, biases of only some projections).
+/// Parameters as named tensors, with the metadata "num_heads" (which .npz cannot hold: clear it there).
+/// Throws std::invalid_argument where the naming cannot hold the parameters (PyTorch: grouped heads, other
+/// head widths, norms, biases of only some projections; Fused: these, biases of only some inputs, or inputs
+/// of different widths).
 template <class T>
 TensorFile save_parameters(const MultiHeadAttention<T>& module, ParameterNaming naming);
 
 /// What the file cannot say: the number of heads, and numbers that are not parameters.
 struct LoadOptions {
   std::optional<Index> heads;     ///< else metadata "num_heads"
-  std::optional<Index> kv_heads;  ///< else metadata "num_key_value_heads", else heads
+  std::optional<Index> kv_heads;  ///< follows from the shapes; where given, they must agree
   std::optional<RotaryOptions> rotary;
-  QkNormOptions qk_norm;          ///< used where the file has norms
-  std::string prefix;             ///< in front of every name, e.g. "layers.3.self_attn."
+  std::optional<double> scale;
+  std::optional<double> softcap;
+  QkNormOptions qk_norm;  ///< used where the file has norms
+  std::string prefix;     ///< in front of every name, e.g. "layers.3.self_attn."
 };
 
 /// Recognises the naming, derives widths from the shapes and converts to T. Tensors outside of the prefix
-/// are ignored; throws std::invalid_argument that names a missing, unknown or misshapen tensor under it.
+/// are ignored; throws std::invalid_argument that names a missing, unknown, misshapen or integer tensor
+/// under it.
 template <class T>
 MultiHeadAttention<T> load_parameters(const TensorFile& file, const LoadOptions& options);
 

@@ -8,8 +8,8 @@ namespace qkv {
 
 /// output = input / √(mean(input²) + epsilon) · weight over the last axis of [B,H,T,D]; weight is [D].
 /// Any strides; `output` may be `input` itself but may not overlap it otherwise. T is double or float;
-/// sums are float64. Throws std::invalid_argument where shapes do not fit, epsilon is negative or NaN, or views
-/// overlap.
+/// sums are float64. Throws std::invalid_argument where shapes do not fit, epsilon is negative or not
+/// finite, or views overlap.
 template <class T>
 void rms_norm(const TensorView<const T, 4>& input, const TensorView<const T, 1>& weight,
               double epsilon, const TensorView<T, 4>& output);
@@ -20,7 +20,8 @@ struct RmsNormGradients {
   TensorView<T, 1> weight;  ///< [D]
 };
 
-/// Derivatives with respect to input and weight, overwritten.
+/// Derivatives with respect to input and weight, overwritten; views may not overlap. A row whose output
+/// gradient is all zero contributes nothing, even where its input is NaN or infinite. The same errors.
 template <class T>
 void rms_norm_backward(const TensorView<const T, 4>& input, const TensorView<const T, 1>& weight,
                        double epsilon, const TensorView<const T, 4>& output_gradient,

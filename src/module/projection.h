@@ -1,0 +1,40 @@
+// Linear projections of tokens by BLAS, forward and backward. Weights are [out, in], as PyTorch's.
+//
+//   y = x·Wᵀ + b        dx = dy·W        dW = dyᵀ·x        db = Σ dy over the tokens
+//
+// An element of dy that is zero contributes nothing to dW, even where x is NaN or infinite: a token that
+// nobody sees has no gradient, and its garbage must not turn 0·NaN into NaN.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "qkv/tensor.h"
+
+namespace qkv {
+
+/// Throws std::invalid_argument where BLAS cannot count the rows or columns of a projection (32 bits).
+void check_projection_size(std::string_view operation, std::string_view argument, Index batch,
+                           Index tokens);
+void check_weight_size(std::string_view operation, std::string_view argument, Index out, Index in);
+
+/// y [B,T,out] of x [B,T,in] (any strides).
+template <class T>
+void project(const TensorView<const T, 3>& input, const Tensor<T, 2>& weight,
+             const std::optional<Tensor<T, 1>>& bias, Tensor<T, 3>& output);
+
+/// input_gradient [B,T,in] += dy·W.
+template <class T>
+void add_input_gradient(const TensorView<const T, 3>& output_gradient, const Tensor<T, 2>& weight,
+                        Tensor<T, 3>& input_gradient);
+
+/// [out, in].
+template <class T>
+Tensor<T, 2> weight_gradient(const TensorView<const T, 3>& output_gradient,
+                             const TensorView<const T, 3>& input);
+
+/// [out], summed in float64.
+template <class T>
+Tensor<T, 1> bias_gradient(const TensorView<const T, 3>& output_gradient);
+
+}  // namespace qkv
