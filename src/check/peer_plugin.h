@@ -1,0 +1,18 @@
+// PyTorch's C++ API as a peer: a plugin, so that neither the library nor the command links PyTorch.
+#pragma once
+
+#include <memory>
+
+#include "check/peer.h"
+
+namespace qkv {
+
+/// Loads libqkv_peer_torch.so from beside the running executable, or from where it is installed. It stays
+/// loaded for the life of the process. Throws PeerMissing where it is not there or cannot be loaded.
+std::unique_ptr<Peer> load_torch_peer();
+
+/// What the plugin exports: makes a peer that the caller owns.
+using MakePeer = Peer* (*)();
+inline constexpr const char* make_peer_symbol = "qkv_make_peer";
+
+}  // namespace qkv
