@@ -1,9 +1,11 @@
 #include "qkv/multi_head_attention.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <numeric>
+#include <stdexcept>
 #include <string_view>
 #include <utility>
 
@@ -18,12 +20,6 @@ namespace {
 
 constexpr std::string_view kForward = "MultiHeadAttention::forward";
 constexpr std::string_view kBackward = "MultiHeadAttention::backward";
-
-[[noreturn]] void fail(std::string_view operation, std::string_view argument,
-                       const std::string& problem) {
-  throw std::invalid_argument(std::string(operation) + ": " + std::string(argument) + ": " +
-                              problem);
-}
 
 /// The three token inputs with absent ones filled in, checked.
 template <class T>
@@ -44,8 +40,9 @@ void check_positions(std::string_view operation, std::string_view name,
                      const TensorView<const T, 3>& tokens) {
   if (!positions) return;
   if (!options.rotary) {
-    fail(operation, name,
-         "expected none without rotary positions, got " + to_string(positions->shape()));
+    throw std::invalid_argument(
+        fmt::format("{}: {}: expected none without rotary positions, got shape {}", operation, name,
+                    to_string(positions->shape())));
   }
   const Index samples = positions->shape(0) == 1 ? 1 : tokens.shape(0);
   expect_shape(operation, {name, footprint(*positions)}, Extents<2>{samples, tokens.shape(1)});
