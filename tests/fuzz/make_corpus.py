@@ -1,0 +1,175 @@
+"""Writes the seeds ok-* and bad-* of the fuzz targets into corpus/."""
+
+import io
+import pathlib
+import struct
+import zipfile
+
+import numpy as np
+
+CORPUS = pathlib.Path(__file__).parent / "corpus"
+SIZES = dict(F64=8, F32=4, F16=2, BF16=2, I64=8, I32=4, I16=2, I8=1, U64=8, U32=4, U16=2, U8=1, BOOL=1)
+
+
+def entry(name, dtype, shape, begin, end):
+    return f'"{name}":{{"dtype":"{dtype}","shape":{shape},"data_offsets":[{begin},{end}]}}'
+
+
+def safetensors(header, data=b""):
+    return struct.pack("<Q", len(header.encode())) + header.encode() + data
+
+
+def one(fields, data=bytes(8)):
+    return safetensors('{"w":{' + fields + "}}", data)
+
+
+def safetensors_seeds():
+    entries, offset = [], 0
+    for dtype, size in SIZES.items():
+        entries.append(entry(dtype, dtype, [2, 1], offset, offset + 2 * size))
+        offset += 2 * size
+    yield "ok-dtypes", safetensors("{" + ",".join(entries) + "}", bytes(k % 2 for k in range(offset)))
+    ranks = [entry(f"r{rank}", "U8", [1] * rank, rank, rank + 1) for rank in range(7)]
+    yield "ok-ranks", safetensors("{" + ",".join(ranks) + "}", bytes(range(7)))
+    yield "ok-empty", safetensors("{" + entry("e", "F32", [2, 0], 0, 0) + "}")
+    yield "ok-nothing", safetensors("{}      ")
+    yield "ok-metadata", safetensors('{"__metadata__":{"k":"v","\\u00e9\\"\\\\":"测"}}')
+
+    good = '"dtype":"F32","shape":[2],"data_offsets":[0,8]'
+    yield "bad-short", b"abc"
+    yield "bad-length", struct.pack("<Q", 1 << 63) + b"{}"
+    yield "bad-list", safetensors("[]")
+    yield "bad-open", safetensors('{"w":{"dtype":"F3')
+    yield "bad-zero", safetensors("{}\0")
+    yield "bad-utf8", struct.pack("<Q", 7) + b'{"\xff":1}'
+    yield "bad-nested", safetensors('{"w":' + "[" * 40)
+    yield "bad-null", safetensors('{"w":null}')
+    yield "bad-true", safetensors('{"w":true}')
+    yield "bad-false", safetensors('{"w":false}')
+    yield "bad-text", safetensors('{"w":"x"}')
+    yield "bad-twice", safetensors("{" + entry("a", "U8", [1], 0, 1) + "," + entry("\\u0061", "U8", [1], 1, 2) + "}", b"xy")
+    yield "bad-field", one(good + ',"x\\"\\\\":1')
+    yield "bad-field-twice", one(good + ',"dtype":"F32"')
+    yield "bad-no-shape", one('"dtype":"F32","data_offsets":[0,8]')
+    yield "bad-dtype", one('"dtype":"F8_E5M2","shape":[8],"data_offsets":[0,8]')
+    yield "bad-dtype-object", one('"dtype":{}')
+    yield "bad-shape-text", one('"dtype":"F32","shape":"2"')
+    yield "bad-negative", one('"dtype":"F32","shape":[-2],"data_offsets":[0,8]')
+    yield "bad-fraction", one('"dtype":"F32","shape":[2.5],"data_offsets":[0,8]')
+    yield "bad-digits", one('"dtype":"F32","shape":[' + "9" * 50 + '],"data_offsets":[0,8]')
+    yield "bad-huge", one('"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,8]')
+    yield "bad-axes", one('"dtype":"U8","shape":[' + "1," * 64 + '8],"data_offsets":[0,8]')
+    yield "bad-range-of-one", one('"dtype":"F32","shape":[2],"data_offsets":[8]')
+    yield "bad-range-of-three", one('"dtype":"F32","shape":[2],"data_offsets":[0,8,9]')
+    yield "bad-range-text", one('"dtype":"F32","shape":[2],"data_offsets":"0"')
+    yield "bad-range-backwards", one('"dtype":"F32","shape":[2],"data_offsets":[8,0]')
+    yield "bad-range-outside", one('"dtype":"F32","shape":[2],"data_offsets":[4,12]')
+    yield "bad-range-size", one('"dtype":"F32","shape":[2],"data_offsets":[0,4]')
+    yield "bad-overlap", safetensors("{" + entry("a", "U8", [4], 0, 4) + "," + entry("b", "U8", [4], 2, 6) + "}", bytes(6))
+    yield "bad-gap", safetensors("{" + entry("a", "U8", [4], 0, 4) + "," + entry("b", "U8", [1], 5, 6) + "}", bytes(6))
+    yield "bad-tail", safetensors("{" + entry("a", "U8", [4], 0, 4) + "}", bytes(6))
+    yield "bad-bool", safetensors("{" + entry("a", "BOOL", [2], 0, 2) + "}", b"\1\2")
+    yield "bad-metadata", safetensors('{"__metadata__":[]}')
+    yield "bad-metadata-number", safetensors('{"__metadata__":{"k":1}}')
+    yield "bad-metadata-twice", safetensors('{"__metadata__":{"k":"","k":""}}')
+    yield "bad-name", safetensors('{"\\u001b' + "n" * 90 + '":1}')
+
+
+def npy(dict_text, data=b"", version=1):
+    length = struct.pack("<H" if version == 1 else "<I", len(dict_text))
+    return b"\x93NUMPY" + bytes([version, 0]) + length + dict_text.encode() + data
+
+
+def described(descr, shape, data=b"", order=False, version=1):
+    return npy(f"{{'descr': {descr!r}, 'fortran_order': {order}, 'shape': {shape}, }}\n", data, version)
+
+
+def archive(*members, compression=zipfile.ZIP_STORED):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", compression) as file:
+        for name, content in members:
+            file.writestr(zipfile.ZipInfo(name), content, compression)
+    return stream.getvalue()
+
+
+def npy_seeds():
+    for descr in "<f8 >f4 =f2 <V2 >V2 <i8 >i4 <i2 |i1 <u8 <u4 >u2 |u1 |b1".split():
+        name = descr[1:] + {"<": "-little", ">": "-big", "=": "-native", "|": ""}[descr[0]]
+        yield f"ok-{name}", described(descr, "(2,)", bytes(2 * int(descr[2:])))
+    data = np.arange(24, dtype="<u2").tobytes()
+    yield "ok-fortran", described("<u2", "(2, 3, 4)", data, order=True)
+    yield "ok-fortran-big", described(">u2", "(2, 3, 4)", data, order=True)
+    yield "ok-scalar", described("<f4", "()", bytes(4))
+    yield "ok-empty", described("<f4", "(1000000000000, 0, 3)", order=True)
+    yield "ok-rank-7", described("|u1", "(1, 1, 1, 1, 1, 1, 1)", b"x", order=True)
+    yield "ok-version-2", described("<f4", "(2,)", bytes(8), version=2)
+    yield "ok-version-3", npy('{"shape":(2,),"descr":"<f4","fortran_order":False}', bytes(8), version=3)
+
+    yield "bad-nothing", b""
+    yield "bad-text", b"hello"
+    yield "bad-no-version", b"\x93NUMPY\1"
+    yield "bad-version", b"\x93NUMPY\1\1\0\0"
+    yield "bad-no-length", b"\x93NUMPY\2\0\1\0"
+    yield "bad-length", b"\x93NUMPY\2\0\xff\xff\xff\xff{}"
+    yield "bad-unclosed", npy("{'descr")
+    yield "bad-open", npy("{'descr': '<f4'")
+    yield "bad-key", npy("{1: 2}")
+    yield "bad-unknown-key", npy("{'x': 1}")
+    yield "bad-missing", npy("{'descr': '<f4'}")
+    yield "bad-after", npy("{'descr': '<f4', 'fortran_order': False, 'shape': ()} x", bytes(4))
+    yield "bad-order", npy("{'fortran_order': 1}")
+    yield "bad-objects", described("|O", "(2,)", bytes(16))
+    yield "bad-structured", npy("{'descr': [('x', '<f4')], 'fortran_order': False, 'shape': ()}")
+    yield "bad-descr", described("<c8", "(2,)", bytes(16))
+    yield "bad-descr-order", described("|f4", "(2,)", bytes(8))
+    yield "bad-descr-empty", described("", "(2,)", bytes(8))
+    yield "bad-shape", described("<f4", "(2)", bytes(8))
+    yield "bad-shape-space", described("<f4", "(2, 2 2)", bytes(8))
+    yield "bad-negative", described("<f4", "(-2,)", bytes(8))
+    yield "bad-axes", described("|u1", "(" + "1," * 65 + ")", b"x")
+    yield "bad-huge", described("<f4", "(4611686018427387904, 4)", bytes(8))
+    yield "bad-short", described("<f4", "(3,)", bytes(8))
+    yield "bad-long", described("<f4", "(1,)", bytes(8))
+    yield "bad-bool", described("|b1", "(2,)", b"\1\2")
+
+    member = described("<f4", "(2,)", bytes(8))
+    big = described("<f8", "(9000,)", bytes(72000))
+    stored = archive(("a.npy", member))
+    deflated = archive(("a/b.npy", member), ("c.npy", big), compression=zipfile.ZIP_DEFLATED)
+    yield "ok-npz-stored", stored
+    yield "ok-npz-deflated", deflated
+    yield "ok-npz-nothing", archive()
+    yield "bad-npz-cut", stored[:-30]
+    yield "bad-npz-checksum", stored.replace(b"(2,)", b"(02)", 1)
+    yield "bad-npz-name", archive(("a.txt", member))
+    yield "bad-npz-path", archive(("../a.npy", member))
+    yield "bad-npz-twice", archive(("a.npy", member), ("b.npy", member)).replace(b"b.npy", b"a.npy")
+    yield "bad-npz-method", archive(("a.npy", member), compression=zipfile.ZIP_BZIP2)
+    yield "bad-npz-size", archive(("a.npy", member + b"x"))
+    yield "bad-npz-header", archive(("a.npy", member[:30]))
+    yield "bad-npz-text", archive(("a.npy", b"hello"))
+    shared = bytearray(archive(("a.npy", member), ("b.npy", member)))
+    second = shared.rindex(b"PK\1\2")
+    shared[second + 20 : second + 24] = struct.pack("<I", len(shared) - 10)
+    yield "bad-npz-shared", bytes(shared)
+    encrypted = bytearray(stored)
+    for magic, flags in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+        encrypted[encrypted.index(magic) + flags] |= 1
+    yield "bad-npz-encrypted", bytes(encrypted)
+    # The .npy header and the directory agree on a size, but the deflated stream goes on.
+    longer = bytearray(archive(("a.npy", big + bytes(1000)), compression=zipfile.ZIP_DEFLATED))
+    for magic, field in ((b"PK\3\4", 22), (b"PK\1\2", 24)):
+        at = longer.index(magic) + field
+        longer[at : at + 4] = struct.pack("<I", len(big))
+    yield "bad-npz-deflated-size", bytes(longer)
+
+
+def main():
+    for folder, seeds in (("safetensors", safetensors_seeds()), ("npy", npy_seeds())):
+        (CORPUS / folder).mkdir(parents=True, exist_ok=True)
+        for name, content in seeds:
+            (CORPUS / folder / name).write_bytes(content)
+
+
+if __name__ == "__main__":
+    main()
