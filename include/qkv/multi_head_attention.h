@@ -31,33 +31,34 @@ struct QkNormOptions {
 };
 
 struct MultiHeadAttentionOptions {
-  Index model_width = 0;                 ///< columns of the query input and of the output
-  Index heads = 0;                       ///< H
-  std::optional<Index> kv_heads;         ///< Hkv, divides H; H where absent
-  std::optional<Index> head_width;       ///< Dk; model_width / heads where absent
-  std::optional<Index> value_head_width; ///< Dv; Dk where absent
-  std::optional<Index> key_width;        ///< columns of the key input; model_width where absent
-  std::optional<Index> value_width;      ///< columns of the value input; model_width where absent
+  Index model_width = 0;                           ///< columns of the query input and of the output
+  Index heads = 0;                                 ///< H
+  std::optional<Index> kv_heads = std::nullopt;    ///< Hkv, divides H; H where absent
+  std::optional<Index> head_width = std::nullopt;  ///< Dk; model_width / heads where absent
+  std::optional<Index> value_head_width = std::nullopt;  ///< Dv; Dk where absent
+  /// Columns of the key and of the value input; model_width where absent.
+  std::optional<Index> key_width = std::nullopt;
+  std::optional<Index> value_width = std::nullopt;
   ProjectionBiases biases;
-  std::optional<QkNormOptions> qk_norm;
-  std::optional<RotaryOptions> rotary;
-  std::optional<double> scale;           ///< 1/√Dk where absent
-  std::optional<double> softcap;
+  std::optional<QkNormOptions> qk_norm = std::nullopt;
+  std::optional<RotaryOptions> rotary = std::nullopt;
+  std::optional<double> scale = std::nullopt;  ///< 1/√Dk where absent
+  std::optional<double> softcap = std::nullopt;
 };
 
 /// Parameters, or their gradients. Absent where the options have none.
 template <class T>
 struct MultiHeadAttentionParameters {
-  Tensor<T, 2> query_weight;   ///< [H·Dk, model_width]
-  Tensor<T, 2> key_weight;     ///< [Hkv·Dk, key_width]
-  Tensor<T, 2> value_weight;   ///< [Hkv·Dv, value_width]
-  Tensor<T, 2> output_weight;  ///< [model_width, H·Dv]
-  std::optional<Tensor<T, 1>> query_bias;   ///< [H·Dk]
-  std::optional<Tensor<T, 1>> key_bias;     ///< [Hkv·Dk]
-  std::optional<Tensor<T, 1>> value_bias;   ///< [Hkv·Dv]
-  std::optional<Tensor<T, 1>> output_bias;  ///< [model_width]
-  std::optional<Tensor<T, 1>> query_norm;   ///< [Dk]
-  std::optional<Tensor<T, 1>> key_norm;     ///< [Dk]
+  Tensor<T, 2> query_weight;                               ///< [H·Dk, model_width]
+  Tensor<T, 2> key_weight;                                 ///< [Hkv·Dk, key_width]
+  Tensor<T, 2> value_weight;                               ///< [Hkv·Dv, value_width]
+  Tensor<T, 2> output_weight;                              ///< [model_width, H·Dv]
+  std::optional<Tensor<T, 1>> query_bias = std::nullopt;   ///< [H·Dk]
+  std::optional<Tensor<T, 1>> key_bias = std::nullopt;     ///< [Hkv·Dk]
+  std::optional<Tensor<T, 1>> value_bias = std::nullopt;   ///< [Hkv·Dv]
+  std::optional<Tensor<T, 1>> output_bias = std::nullopt;  ///< [model_width]
+  std::optional<Tensor<T, 1>> query_norm = std::nullopt;   ///< [Dk]
+  std::optional<Tensor<T, 1>> key_norm = std::nullopt;     ///< [Dk]
 };
 
 /// Parameters of the right shapes for the options: zero, norms one. Throws std::invalid_argument where the
@@ -67,31 +68,38 @@ MultiHeadAttentionParameters<T> zero_parameters(const MultiHeadAttentionOptions&
 
 /// Names under which parameters are stored.
 enum class ParameterNaming : std::uint8_t {
-  PyTorch,   ///< nn.MultiheadAttention: in_proj_weight or q_proj_weight …, in_proj_bias, out_proj.weight
-  Fused,     ///< the lesson's class: qkv.weight [3D,D], out.weight; qkv.bias, out.bias
-  Separate,  ///< q_proj.weight, k_proj.weight, v_proj.weight, o_proj.weight; .bias; q_norm.weight, k_norm.weight
+  /// nn.MultiheadAttention: in_proj_weight or {q,k,v}_proj_weight, in_proj_bias, out_proj.{weight,bias}
+  PyTorch,
+  /// The lesson's class: qkv.weight [3D,D], out.weight; qkv.bias, out.bias
+  Fused,
+  /// {q,k,v,o}_proj.{weight,bias}, {q,k}_norm.weight
+  Separate,
 };
 
 /// What one forward call reads. Self attention: give only `query`. Any strides.
 template <class T>
 struct MultiHeadAttentionInputs {
-  TensorView<const T, 3> query;                 ///< [B,T,model_width]
-  std::optional<TensorView<const T, 3>> key;    ///< [B,S,key_width]; the query input where absent
-  std::optional<TensorView<const T, 3>> value;  ///< [B,S,value_width]; the key input where absent
+  /// [B,T,model_width].
+  TensorView<const T, 3> query;
+  /// [B,S,key_width]; the query input where absent.
+  std::optional<TensorView<const T, 3>> key = std::nullopt;
+  /// [B,S,value_width]; the key input where absent.
+  std::optional<TensorView<const T, 3>> value = std::nullopt;
   Mask mask;
-  std::optional<TensorView<const T, 4>> bias;  ///< broadcasts to [B,H,T,S]
-  std::optional<Alibi> alibi;
-  /// Needed with rotary positions where they are not 0, 1, 2, …: [B,T] or [1,T], and [B,S] or [1,S].
-  std::optional<TensorView<const Index, 2>> query_positions;
-  std::optional<TensorView<const Index, 2>> key_positions;  ///< the query's where absent and self attention
+  std::optional<TensorView<const T, 4>> bias = std::nullopt;  ///< broadcasts to [B,H,T,S]
+  std::optional<Alibi> alibi = std::nullopt;
+  /// [B,T] or [1,T]; 0, 1, 2, … where absent. Refused without rotary positions.
+  std::optional<TensorView<const Index, 2>> query_positions = std::nullopt;
+  /// [B,S] or [1,S]; where absent those of the query in self attention, else 0, 1, 2, ….
+  std::optional<TensorView<const Index, 2>> key_positions = std::nullopt;
 };
 
 /// Results of a forward call, with what the backward call needs.
 template <class T>
 struct MultiHeadAttentionResult {
-  Tensor<T, 3> output;                  ///< [B,T,model_width]
-  std::optional<Tensor<T, 4>> weights;  ///< [B,H,T,S], where asked for
-  Tensor<T, 3> log_sum_exp;             ///< [B,H,T]
+  Tensor<T, 3> output;                                 ///< [B,T,model_width]
+  std::optional<Tensor<T, 4>> weights = std::nullopt;  ///< [B,H,T,S], where asked for
+  Tensor<T, 3> log_sum_exp;                            ///< [B,H,T]
 
   Tensor<T, 3> query_projection;  ///< [B,T,H·Dk], before norm and rotary positions
   Tensor<T, 3> key_projection;    ///< [B,S,Hkv·Dk]
@@ -105,10 +113,10 @@ enum class ReturnWeights : std::uint8_t { No, Yes };
 
 template <class T>
 struct MultiHeadAttentionGradients {
-  Tensor<T, 3> query;                 ///< [B,T,model_width]; in self attention the sum over all three uses
-  std::optional<Tensor<T, 3>> key;    ///< where a key input was given
-  std::optional<Tensor<T, 3>> value;  ///< where a value input was given
-  std::optional<Tensor<T, 4>> bias;   ///< where a bias was given, in its shape
+  Tensor<T, 3> query;  ///< [B,T,model_width]; in self attention the sum over all three uses
+  std::optional<Tensor<T, 3>> key = std::nullopt;    ///< where a key input was given
+  std::optional<Tensor<T, 3>> value = std::nullopt;  ///< where a value input was given
+  std::optional<Tensor<T, 4>> bias = std::nullopt;   ///< where a bias was given, in its shape
   MultiHeadAttentionParameters<T> parameters;
 };
 
@@ -127,8 +135,10 @@ class MultiHeadAttention {
   MultiHeadAttentionResult<T> forward(const MultiHeadAttentionInputs<T>& inputs,
                                       ReturnWeights return_weights = ReturnWeights::No) const;
 
-  /// Derivatives of a loss, given those with respect to output ([B,T,model_width]) and, optionally, weights
-  /// ([B,H,T,S]). `inputs` and `result` are those of the forward call.
+  /// Derivatives of a loss, given those with respect to output ([B,T,model_width]) and, optionally,
+  /// weights ([B,H,T,S]). `inputs` and `result` are those of the forward call. A token whose gradient
+  /// is zero (padding that no query sees and whose own output nobody uses) leaves no trace in any
+  /// derivative, even where it is NaN or infinite.
   MultiHeadAttentionGradients<T> backward(
       const MultiHeadAttentionInputs<T>& inputs, const MultiHeadAttentionResult<T>& result,
       const TensorView<const T, 3>& output_gradient,
@@ -148,11 +158,12 @@ TensorFile save_parameters(const MultiHeadAttention<T>& module, ParameterNaming 
 
 /// What the file cannot say: the number of heads, and numbers that are not parameters.
 struct LoadOptions {
-  std::optional<Index> heads;     ///< else metadata "num_heads"
-  std::optional<Index> kv_heads;  ///< follows from the shapes; where given, they must agree
-  std::optional<RotaryOptions> rotary;
-  std::optional<double> scale;
-  std::optional<double> softcap;
+  std::optional<Index> heads = std::nullopt;  ///< else metadata "num_heads"
+  std::optional<Index> kv_heads =
+      std::nullopt;  ///< follows from the shapes; where given, they must agree
+  std::optional<RotaryOptions> rotary = std::nullopt;
+  std::optional<double> scale = std::nullopt;
+  std::optional<double> softcap = std::nullopt;
   QkNormOptions qk_norm;  ///< used where the file has norms
   std::string prefix;     ///< in front of every name, e.g. "layers.3.self_attn."
 };

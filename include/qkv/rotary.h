@@ -16,8 +16,9 @@ enum class RotaryPairing : std::uint8_t {
 
 struct RotaryOptions {
   RotaryPairing pairing = RotaryPairing::Halves;
-  double base = 10000.0;       ///< pair i turns by position · base^(−2i/width); positive and finite
-  std::optional<Index> width;  ///< how many leading elements of a head turn; even; all where absent
+  double base = 10000.0;  ///< pair i turns by position · base^(−2i/width); positive and finite
+  std::optional<Index> width =
+      std::nullopt;  ///< how many leading elements of a head turn; even; all where absent
 };
 
 /// output[b,h,t,:] = input[b,h,t,:] rotated by positions[b,t]. input and output are [B,H,T,D], positions
