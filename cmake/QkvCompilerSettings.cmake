@@ -22,6 +22,8 @@ target_compile_options(
             -Wshadow
             -Wconversion
             -Wsign-conversion
+            # GCC 12 warns of overlapping copies inside of its own std::string operator+.
+            $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>
             $<$<BOOL:${QKV_WERROR}>:-Werror>)
 
 if(QKV_SANITIZE)

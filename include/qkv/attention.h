@@ -53,7 +53,8 @@ struct AttentionOutputs {
   std::optional<TensorView<T, 3>> log_sum_exp;  ///< [B,H,T], natural logarithm
 };
 
-/// Derivatives of the loss with respect to the outputs. Rows that see nothing are not read.
+/// Derivatives of the loss with respect to the outputs. In rows that see nothing only the log-sum-exp's is read, and
+/// only where there is a sink.
 template <class T>
 struct AttentionOutputGradients {
   TensorView<const T, 4> context;                     ///< [B,H,T,Dv]

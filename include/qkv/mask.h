@@ -51,16 +51,16 @@ class Corner {
 /// Keys from p − left to p + right, both inclusive, where p is the query's key position. So the query and
 /// its W − 1 predecessors are {.left = W − 1, .right = 0}. An absent side is unbounded.
 struct Window {
-  std::optional<Index> left;
-  std::optional<Index> right;
-  std::optional<Corner> corner;
+  std::optional<Index> left = std::nullopt;
+  std::optional<Index> right = std::nullopt;
+  std::optional<Corner> corner = std::nullopt;
 };
 
 namespace mask_rules {
 
 /// Key j <= p, or j < prefix of the sample (a union: the prefix is visible to every query).
 struct Causal {
-  std::optional<Corner> corner;
+  std::optional<Corner> corner = std::nullopt;
   std::vector<Index> prefix_lengths;  ///< empty (no prefix), one entry, or one a sample
 };
 struct SlidingWindow {
@@ -165,8 +165,8 @@ class BoundMask {
 
   struct Band {  // keys [p - left, p + right], p = t + offset[b]; or below prefix[b]
     std::vector<Index> offset;
-    std::optional<Index> left;
-    std::optional<Index> right;
+    std::optional<Index> left = std::nullopt;
+    std::optional<Index> right = std::nullopt;
     std::vector<Index> prefix;
   };
   using Pointwise =

@@ -82,7 +82,7 @@ void check_axis(std::string_view operation, std::string_view what, std::span<con
   for (std::size_t axis = 0; axis < full.size(); ++axis) {
     const bool may_broadcast = !may_broadcast_first_only || axis == 0;
     if (got[axis] != full[axis] && !(may_broadcast && got[axis] == 1)) {
-      fail(operation, fmt::format("expected {} that broadcasts to {}, got {}", what,
+      fail(operation, fmt::format("expected the shape of {} to broadcast to {}, got {}", what,
                                   to_string(full), to_string(got)));
     }
   }

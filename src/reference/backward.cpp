@@ -53,10 +53,11 @@ void softmax_backward(const Call<T>& call, const Head& head, const HeadScores& s
     gradients.score(t, s) = dp;
     mean += scores.weights(t, s) * dp;
   }
-  gradients.sink(t) = 0;
+  // A row that sees nothing still has the sink as its log-sum-exp.
+  const double dlse = upstream.log_sum_exp ? (*upstream.log_sum_exp)(head.b, head.h, t) : 0.0;
+  gradients.sink(t) = dlse;
   if (!sees_a_key) return;
 
-  const double dlse = upstream.log_sum_exp ? (*upstream.log_sum_exp)(head.b, head.h, t) : 0.0;
   for (Index s = 0; s < keys; ++s) {
     if (!scores.visible(t, s)) continue;
     gradients.score(t, s) = scores.weights(t, s) * (gradients.score(t, s) - mean + dlse);
