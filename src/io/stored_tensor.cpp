@@ -143,7 +143,7 @@ Tensor<T, Rank> StoredTensor::to(const std::string& name) const {
                                             in_quotes(name), Rank, to_string(shape_)));
   }
   Extents<Rank> extents{};
-  std::copy(shape_.begin(), shape_.end(), extents.begin());
+  std::copy_n(shape_.begin(), Rank, extents.begin());
   Tensor<T, Rank> result(extents);
   visit_dtype(dtype_,
               [&](auto stored) { convert<T, decltype(stored)>(bytes_, result.elements(), name); });
