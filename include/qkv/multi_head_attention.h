@@ -39,7 +39,7 @@ struct MultiHeadAttentionOptions {
   /// Columns of the key and of the value input; model_width where absent.
   std::optional<Index> key_width = std::nullopt;
   std::optional<Index> value_width = std::nullopt;
-  ProjectionBiases biases;
+  ProjectionBiases biases = {};
   std::optional<QkNormOptions> qk_norm = std::nullopt;
   std::optional<RotaryOptions> rotary = std::nullopt;
   std::optional<double> scale = std::nullopt;  ///< 1/√Dk where absent
@@ -85,7 +85,7 @@ struct MultiHeadAttentionInputs {
   std::optional<TensorView<const T, 3>> key = std::nullopt;
   /// [B,S,value_width]; the key input where absent.
   std::optional<TensorView<const T, 3>> value = std::nullopt;
-  Mask mask;
+  Mask mask = {};
   std::optional<TensorView<const T, 4>> bias = std::nullopt;  ///< broadcasts to [B,H,T,S]
   std::optional<Alibi> alibi = std::nullopt;
   /// [B,T] or [1,T]; 0, 1, 2, … where absent. Refused without rotary positions.
@@ -164,8 +164,8 @@ struct LoadOptions {
   std::optional<RotaryOptions> rotary = std::nullopt;
   std::optional<double> scale = std::nullopt;
   std::optional<double> softcap = std::nullopt;
-  QkNormOptions qk_norm;  ///< used where the file has norms
-  std::string prefix;     ///< in front of every name, e.g. "layers.3.self_attn."
+  QkNormOptions qk_norm = {};  ///< used where the file has norms
+  std::string prefix = {};     ///< in front of every name, e.g. "layers.3.self_attn."
 };
 
 /// Recognises the naming, derives widths from the shapes and converts to T. Tensors outside of the prefix

@@ -16,9 +16,10 @@ enum class RotaryPairing : std::uint8_t {
 
 struct RotaryOptions {
   RotaryPairing pairing = RotaryPairing::Halves;
-  double base = 10000.0;  ///< pair i turns by position · base^(−2i/width); positive and finite
-  std::optional<Index> width =
-      std::nullopt;  ///< how many leading elements of a head turn; even; all where absent
+  /// Pair i turns by position · base^(−2i/width). Positive and finite.
+  double base = 10000.0;
+  /// How many leading elements of a head turn. Even; all where absent.
+  std::optional<Index> width = std::nullopt;
 };
 
 /// output[b,h,t,:] = input[b,h,t,:] rotated by positions[b,t]. input and output are [B,H,T,D], positions
