@@ -85,7 +85,7 @@ bool is_gradient(AlignQuantity quantity) {
   return quantity == AlignQuantity::InputGradient || quantity == AlignQuantity::ParameterGradient;
 }
 
-/// Adds a tensor to its quantity: the largest difference, and the tensor closest to its limit.
+/// Adds a tensor to its quantity: the largest differences so far, and whether a NaN is one to expect.
 void add_tensor(const AlignCase& align_case, DType dtype, const std::string& name,
                 const TensorDifference& tensor, AlignDifference& quantity) {
   if (tensor.official_is_nan) {
@@ -95,24 +95,24 @@ void add_tensor(const AlignCase& align_case, DType dtype, const std::string& nam
                                                        : tensor.zero_where_official_is_nan);
   }
   if (tensor.compared == 0) return;
-  double difference = 0;
-  double allowed = 0;
-  if (dtype == DType::Float64) {
-    difference = relative(tensor.from_official, tensor.largest_official);
-    allowed = quantity.quantity == AlignQuantity::ParameterGradient ? align_parameter_tolerance
-                                                                    : align_tolerance;
-  } else {
+  double difference = relative(tensor.from_official, tensor.largest_official);
+  if (dtype != DType::Float64) {
     difference = relative(tensor.from_oracle, tensor.largest_oracle);
-    const double official = relative(tensor.official_from_oracle, tensor.largest_oracle);
-    allowed = align_float32_factor * official + align_float32_rounding;
-    quantity.official_error = worse(quantity.official_error.value_or(0), official);
+    quantity.official_error = worse(quantity.official_error.value_or(0),
+                                    relative(tensor.official_from_oracle, tensor.largest_oracle));
   }
-  quantity.passed &= difference <= allowed;
-  if (!quantity.allowed || difference * *quantity.allowed > *quantity.difference * allowed) {
-    quantity.difference = difference;
-    quantity.allowed = allowed;
+  if (!quantity.difference || worse(difference, 0) > *quantity.difference) {
+    quantity.difference = worse(difference, 0);
     quantity.tensor = name;
   }
+}
+
+double allowed(const AlignDifference& quantity) {
+  if (quantity.official_error) {
+    return align_float32_factor * *quantity.official_error + align_float32_rounding;
+  }
+  return quantity.quantity == AlignQuantity::ParameterGradient ? align_parameter_tolerance
+                                                               : align_tolerance;
 }
 
 }  // namespace
@@ -178,7 +178,12 @@ AlignRow compare(const AlignCase& align_case, const std::string& function, DType
       given = true;
       add_tensor(align_case, dtype, name, measure(results, name), difference);
     }
-    if (given) row.differences.push_back(difference);
+    if (!given) continue;
+    if (difference.difference) {
+      difference.allowed = allowed(difference);
+      difference.passed &= *difference.difference <= *difference.allowed;
+    }
+    row.differences.push_back(difference);
   }
   for (const AlignDifference& difference : row.differences) {
     if (!difference.passed) row.verdict = AlignVerdict::Fail;

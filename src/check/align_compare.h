@@ -30,9 +30,10 @@ struct AlignDifference {
   /// float64: ours from the official one; float32: ours from the oracle. Absent where nothing official is
   /// a number.
   std::optional<double> difference;
-  std::optional<double> official_error;  ///< float32: the official one from the oracle
-  std::optional<double> allowed;         ///< for the tensor that comes closest to its limit
-  std::string tensor;                    ///< that tensor
+  std::string tensor;  ///< in which it is
+  std::optional<double>
+      official_error;  ///< float32: largest difference of the official one from the oracle
+  std::optional<double> allowed;
   bool official_is_nan = false;  ///< somewhere; ours is 0 there in results, finite in gradients
   bool passed = true;
 };
