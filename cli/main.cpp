@@ -7,7 +7,9 @@
 
 #include <fmt/core.h>
 
+#include "cli/align.h"
 #include "cli/commands.h"
+#include "cli/trace.h"
 #include "qkv/error.h"
 
 namespace qkv::cli {
@@ -30,7 +32,7 @@ int parse_and_run(int argc, char** argv) {
   app.set_version_flag("--version", "qkv " QKV_VERSION);
   app.require_subcommand(0, 1);
 
-  const std::vector<Command> commands{};
+  const std::vector<Command> commands{add_trace_command(app), add_align_command(app)};
 
   try {
     app.parse(argc, argv);
