@@ -15,7 +15,6 @@ rm -rf "$work"
 mkdir -p "$work"
 
 targets=("$build"/fuzz/*)
-objects=()
 for target in "${targets[@]}"; do
   name=$(basename "$target")
   mkdir "$work/$name"
@@ -28,10 +27,11 @@ for target in "${targets[@]}"; do
     exit 1
   }
   grep -E 'number_of_executed_units' "$work/$name.log"
-  objects+=(-object "$target")
 done
 
 llvm-profdata merge -o "$work/all.profdata" "$work"/*.profraw
 mapfile -t readers < <(git ls-files 'src/io/*.cpp' | grep -v -E 'writer|output')
-llvm-cov report -instr-profile="$work/all.profdata" "${objects[@]}" "${readers[@]}" |
+mapfile -t more_objects < <(printf -- '-object\n%s\n' "${targets[@]:1}")
+llvm-cov report -instr-profile="$work/all.profdata" "${targets[0]}" "${more_objects[@]}" \
+  "${readers[@]}" |
   awk '/^TOTAL/ { print "lines of the readers reached: " $10; exit !($10 + 0 >= 90) }'
