@@ -38,6 +38,7 @@ def safetensors_seeds():
     good = '"dtype":"F32","shape":[2],"data_offsets":[0,8]'
     yield "bad-short", b"abc"
     yield "bad-length", struct.pack("<Q", 1 << 63) + b"{}"
+    yield "bad-no-header", safetensors("")
     yield "bad-list", safetensors("[]")
     yield "bad-open", safetensors('{"w":{"dtype":"F3')
     yield "bad-zero", safetensors("{}\0")
@@ -56,6 +57,8 @@ def safetensors_seeds():
     yield "bad-shape-text", one('"dtype":"F32","shape":"2"')
     yield "bad-negative", one('"dtype":"F32","shape":[-2],"data_offsets":[0,8]')
     yield "bad-fraction", one('"dtype":"F32","shape":[2.5],"data_offsets":[0,8]')
+    yield "bad-extent-2-63", one('"dtype":"F32","shape":[9223372036854775808],"data_offsets":[0,8]')
+    yield "bad-range-2-63", one('"dtype":"F32","shape":[2],"data_offsets":[0,9223372036854775808]')
     yield "bad-digits", one('"dtype":"F32","shape":[' + "9" * 50 + '],"data_offsets":[0,8]')
     yield "bad-huge", one('"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,8]')
     yield "bad-axes", one('"dtype":"U8","shape":[' + "1," * 64 + '8],"data_offsets":[0,8]')
@@ -102,11 +105,15 @@ def npy_seeds():
     yield "ok-scalar", described("<f4", "()", bytes(4))
     yield "ok-empty", described("<f4", "(1000000000000, 0, 3)", order=True)
     yield "ok-rank-7", described("|u1", "(1, 1, 1, 1, 1, 1, 1)", b"x", order=True)
+    yield "ok-fortran-vector", described("<u2", "(24,)", data, order=True)
     yield "ok-version-2", described("<f4", "(2,)", bytes(8), version=2)
     yield "ok-version-3", npy('{"shape":(2,),"descr":"<f4","fortran_order":False}', bytes(8), version=3)
 
     yield "bad-nothing", b""
     yield "bad-text", b"hello"
+    yield "bad-bytes", b"\xff\xfe\x7f"
+    yield "bad-safetensors", safetensors("{}", b"x")
+    yield "bad-version-0", b"\x93NUMPY\0\0\0\0"
     yield "bad-no-version", b"\x93NUMPY\1"
     yield "bad-version", b"\x93NUMPY\1\1\0\0"
     yield "bad-no-length", b"\x93NUMPY\2\0\1\0"
@@ -115,6 +122,9 @@ def npy_seeds():
     yield "bad-open", npy("{'descr': '<f4'")
     yield "bad-key", npy("{1: 2}")
     yield "bad-unknown-key", npy("{'x': 1}")
+    yield "bad-key-twice", npy("{'descr': '<f4', 'descr': '<f4'}")
+    yield "bad-no-value", npy("{'descr': ")
+    yield "bad-no-shape", npy("{'descr': '<f4', 'fortran_order': True}")
     yield "bad-missing", npy("{'descr': '<f4'}")
     yield "bad-after", npy("{'descr': '<f4', 'fortran_order': False, 'shape': ()} x", bytes(4))
     yield "bad-order", npy("{'fortran_order': 1}")
@@ -122,10 +132,12 @@ def npy_seeds():
     yield "bad-structured", npy("{'descr': [('x', '<f4')], 'fortran_order': False, 'shape': ()}")
     yield "bad-descr", described("<c8", "(2,)", bytes(16))
     yield "bad-descr-order", described("|f4", "(2,)", bytes(8))
+    yield "bad-descr-unknown-order", described("!u1", "(2,)", bytes(2))
     yield "bad-descr-empty", described("", "(2,)", bytes(8))
     yield "bad-shape", described("<f4", "(2)", bytes(8))
     yield "bad-shape-space", described("<f4", "(2, 2 2)", bytes(8))
     yield "bad-negative", described("<f4", "(-2,)", bytes(8))
+    yield "bad-extent-2-63", described("<f4", "(9223372036854775808,)", bytes(8))
     yield "bad-axes", described("|u1", "(" + "1," * 65 + ")", b"x")
     yield "bad-huge", described("<f4", "(4611686018427387904, 4)", bytes(8))
     yield "bad-short", described("<f4", "(3,)", bytes(8))
@@ -140,9 +152,12 @@ def npy_seeds():
     yield "ok-npz-deflated", deflated
     yield "ok-npz-nothing", archive()
     yield "bad-npz-cut", stored[:-30]
-    yield "bad-npz-checksum", stored.replace(b"(2,)", b"(02)", 1)
+    yield "bad-npz-checksum", stored.replace(bytes(8), bytes(7) + b"x", 1)
+    yield "bad-npz-deflation", deflated.replace(deflated[37:41], bytes(4), 1)
     yield "bad-npz-name", archive(("a.txt", member))
     yield "bad-npz-path", archive(("../a.npy", member))
+    yield "bad-npz-dot", archive(("./a.npy", member))
+    yield "bad-npz-backslash", archive(("a\\b.npy", member))
     yield "bad-npz-twice", archive(("a.npy", member), ("b.npy", member)).replace(b"b.npy", b"a.npy")
     yield "bad-npz-method", archive(("a.npy", member), compression=zipfile.ZIP_BZIP2)
     yield "bad-npz-size", archive(("a.npy", member + b"x"))

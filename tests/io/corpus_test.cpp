@@ -1,5 +1,5 @@
-// Every input of the fuzz targets' corpus, read in this build. Files named ok-… are well-formed, bad-… are
-// not; the others are what fuzzing found to reach something new.
+// Every input of the fuzz targets' corpus (tests/fuzz/make_corpus.py), read in this build. Files named
+// ok-… are well-formed, those named bad-… are not.
 
 #include <algorithm>
 
@@ -33,13 +33,10 @@ void expect_as_named(const std::string& format, Read read) {
     SCOPED_TRACE(path);
     const bool accepted = accepts(read, in_memory(read_file(path)));
     const std::string name = std::filesystem::path(path).filename().string();
-    if (name.starts_with("ok-")) {
-      ++well_formed;
-      EXPECT_TRUE(accepted);
-    } else if (name.starts_with("bad-")) {
-      ++malformed;
-      EXPECT_FALSE(accepted);
-    }
+    const bool is_well_formed = name.starts_with("ok-");
+    EXPECT_TRUE(is_well_formed || name.starts_with("bad-"));
+    EXPECT_EQ(accepted, is_well_formed);
+    ++(is_well_formed ? well_formed : malformed);
   }
   EXPECT_GT(well_formed, 0);
   EXPECT_GT(malformed, 0);
