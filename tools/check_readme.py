@@ -7,7 +7,8 @@ In blocks fenced as ```console or ```sh, a line "$ build/qkv …" (or ./build/qk
 by a backslash at the end, and the lines up to the next "$ " are its output. A line "…" stands for any number of
 lines, "…" within a line for any text in it; everything else is compared literally. A command shown
 without output must only succeed. Commands run in a scratch copy of the repository's root (links to its
-entries, `build` to BUILD_DIR), so that files they write do not land in the repository.
+entries, `build` to BUILD_DIR), so that files they write do not land in the repository. A block fenced as
+```cpp must stand, line for line, in tests/consumer/main.cpp, which is built against an installed package.
 """
 
 import difflib
@@ -19,6 +20,7 @@ import sys
 import tempfile
 
 ELISION = "…"
+CODE = re.compile(r"^```cpp\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^```(console|sh)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -70,6 +72,11 @@ def run(command, root, build):
 def check(document, root, build):
     """Prints what differs; returns (commands run, commands that failed)."""
     ran = failed = 0
+    consumer = (root / "tests/consumer/main.cpp").read_text(encoding="utf-8")
+    for block in CODE.finditer(document.read_text(encoding="utf-8")):
+        if block.group(1) not in consumer:
+            failed += 1
+            print(f"{document.name}: this code is not in tests/consumer/main.cpp\n{block.group(1)}")
     for command, expected in examples(document.read_text(encoding="utf-8")):
         if not re.match(r"(\./)?build/qkv\b", command):
             continue

@@ -1,29 +1,30 @@
-// Uses an installed qkv: a causal row whose scores are all equal is the mean of the values it sees.
-
 #include <cmath>
 #include <cstdio>
 
-#include <qkv/reference.h>
+#include <qkv/multi_head_attention.h>
 
 int main() {
-  constexpr qkv::Index tokens = 4;
-  const qkv::Tensor<double, 4> zeros({1, 1, tokens, 2});
-  qkv::Tensor<double, 4> value({1, 1, tokens, 1});
-  for (qkv::Index t = 0; t < tokens; ++t) value(0, 0, t, 0) = static_cast<double>(t);
+  // Self attention, 4 heads, causal: the lesson's class, with weights that one can follow.
+  qkv::MultiHeadAttentionOptions options{.model_width = 8, .heads = 4};
+  auto parameters = qkv::zero_parameters<double>(options);
+  for (qkv::Index i = 0; i < 8; ++i)
+    parameters.value_weight(i, i) = parameters.output_weight(i, i) = 1;
+  const qkv::MultiHeadAttention<double> attention(options, std::move(parameters));
 
-  qkv::Tensor<double, 4> context(value.shape());
-  qkv::reference::forward<double>({.query = zeros.view(),
-                                   .key = zeros.view(),
-                                   .value = value.view(),
-                                   .mask = qkv::Mask::causal()},
-                                  {.context = context.view()});
+  qkv::Tensor<double, 3> x({1, 3, 8});  // [B,T,D]
+  for (qkv::Index t = 0; t < 3; ++t) x(0, t, 5) = static_cast<double>(t);
 
-  for (qkv::Index t = 0; t < tokens; ++t) {
-    const double mean = 0.5 * static_cast<double>(t);
-    if (!(std::abs(context(0, 0, t, 0) - mean) < 1e-15)) {
-      std::printf("row %d: expected %g, got %g\n", static_cast<int>(t), mean, context(0, 0, t, 0));
-      return 1;
-    }
-  }
-  return 0;
+  // Query and key weights are zero, so every row is the mean of the values that it may see.
+  const auto result = attention.forward({.query = x.view(), .mask = qkv::Mask::causal()});
+  for (qkv::Index t = 0; t < 3; ++t) std::printf("%.1f ", result.output(0, t, 5));  // 0.0 0.5 1.0
+
+  qkv::Tensor<double, 3> ones(result.output.shape());
+  for (double& g : ones.elements()) g = 1;
+  const auto gradients =
+      attention.backward({.query = x.view(), .mask = qkv::Mask::causal()}, result, ones.view());
+  std::printf("%.3f\n", gradients.query(0, 0, 5));  // 1 + 1/2 + 1/3: token 0 is in every mean
+
+  const bool right = std::fabs(result.output(0, 2, 5) - 1) < 1e-12 &&
+                     std::fabs(gradients.query(0, 0, 5) - (1 + 1.0 / 2 + 1.0 / 3)) < 1e-12;
+  return right ? 0 : 1;
 }
