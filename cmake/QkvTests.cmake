@@ -24,7 +24,7 @@ function(qkv_add_test_program target layer label)
                       OpenMP::OpenMP_CXX OpenBLAS::OpenMP GTest::gmock GTest::gtest_main)
   gtest_discover_tests(
     ${target}
-    TEST_PREFIX "${layer}."
+    TEST_PREFIX "${layer}." NO_PRETTY_VALUES
     WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
     DISCOVERY_TIMEOUT 120
     PROPERTIES LABELS ${label})
