@@ -17,14 +17,14 @@ check() {
 
   cmake -S tests/consumer -B "$scratch/$kind-consumer" -G Ninja -DCMAKE_PREFIX_PATH="$prefix"
   cmake --build "$scratch/$kind-consumer"
-  "$scratch/$kind-consumer/consumer"
+  (cd "$scratch" && "$kind-consumer/consumer")
   echo "$kind, find_package: passed"
 
   local -a flags
   read -ra flags < <(PKG_CONFIG_PATH=$libdir/pkgconfig \
     pkg-config $pkg_config_flags --cflags --libs qkv)
   "${CXX:-c++}" -std=c++20 tests/consumer/main.cpp -o "$scratch/$kind-pkg-config" "${flags[@]}"
-  LD_LIBRARY_PATH=$libdir "$scratch/$kind-pkg-config"
+  (cd "$scratch" && LD_LIBRARY_PATH=$libdir "./$kind-pkg-config")
   echo "$kind, pkg-config: passed"
 }
 
