@@ -125,7 +125,8 @@ template <class T>
 class MultiHeadAttention {
  public:
   /// Throws std::invalid_argument where options do not fit together or parameters do not fit them.
-  MultiHeadAttention(MultiHeadAttentionOptions options, MultiHeadAttentionParameters<T> parameters);
+  MultiHeadAttention(const MultiHeadAttentionOptions& options,
+                     MultiHeadAttentionParameters<T> parameters);
 
   const MultiHeadAttentionOptions& options() const noexcept { return options_; }
   const MultiHeadAttentionParameters<T>& parameters() const noexcept { return parameters_; }

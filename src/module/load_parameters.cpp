@@ -335,7 +335,7 @@ MultiHeadAttention<T> load_parameters(const TensorFile& file, const LoadOptions&
   const ParameterReader<T> reader(file, options.prefix);
   const ParameterNaming naming = recognise(reader);
   Loaded<T> loaded = load_named(naming, reader, options, heads_of(file, options));
-  return {std::move(loaded.options), std::move(loaded.parameters)};
+  return {loaded.options, std::move(loaded.parameters)};
 }
 
 template MultiHeadAttention<double> load_parameters(const TensorFile&, const LoadOptions&);

@@ -222,9 +222,9 @@ std::optional<Tensor<T, 1>> bias_gradient_where(bool present,
 }  // namespace
 
 template <class T>
-MultiHeadAttention<T>::MultiHeadAttention(MultiHeadAttentionOptions options,
+MultiHeadAttention<T>::MultiHeadAttention(const MultiHeadAttentionOptions& options,
                                           MultiHeadAttentionParameters<T> parameters)
-    : options_(std::move(options)), parameters_(std::move(parameters)) {
+    : options_(options), parameters_(std::move(parameters)) {
   check_parameters("MultiHeadAttention", options_, parameters_);
 }
 

@@ -2,6 +2,7 @@
 // matter, empty inputs give empty results, float32 rounds what float64 computes.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -19,9 +20,9 @@ using cases::random_module;
 using cases::random_tensor;
 using cases::same_bits;
 
-constexpr double kGarbage[] = {std::numeric_limits<double>::quiet_NaN(),
-                               std::numeric_limits<double>::infinity(),
-                               -std::numeric_limits<double>::infinity()};
+constexpr std::array kGarbage{std::numeric_limits<double>::quiet_NaN(),
+                              std::numeric_limits<double>::infinity(),
+                              -std::numeric_limits<double>::infinity()};
 
 MultiHeadAttentionOptions rich_options() {
   return {.model_width = 8,
@@ -37,6 +38,13 @@ MultiHeadAttentionOptions rich_options() {
 template <class T>
 void fill_token(Tensor<T, 3>& tokens, Index b, Index t, double value) {
   for (Index d = 0; d < tokens.shape(2); ++d) tokens(b, t, d) = static_cast<T>(value);
+}
+
+template <int Rank>
+Tensor<double, Rank> widened(const Tensor<float, Rank>& tensor) {
+  Tensor<double, Rank> result(tensor.shape());
+  std::copy(tensor.elements().begin(), tensor.elements().end(), result.data());
+  return result;
 }
 
 template <class T>
@@ -284,17 +292,20 @@ TEST(ModuleIdentities, Float32IsFloat64Rounded) {
   const MultiHeadAttention<float> narrow(rich_options(), parameters);
 
   const auto x = random_tensor<float, 3>({2, 4, 8}, 100);
-  Tensor<double, 3> wide_x(x.shape());
-  std::copy(x.elements().begin(), x.elements().end(), wide_x.data());
   const auto dy = random_tensor<float, 3>({2, 4, 8}, 101);
-  Tensor<double, 3> wide_dy(dy.shape());
-  std::copy(dy.elements().begin(), dy.elements().end(), wide_dy.data());
-
-  EXPECT_LE(difference(narrow.forward({.query = x.view()}).output,
-                       wide.forward({.query = wide_x.view()}).output),
-            1e-6);
-  const auto narrow_gradients = flattened(gradients_of(narrow, {.query = x.view()}, dy));
-  const auto wide_gradients = flattened(gradients_of(wide, {.query = wide_x.view()}, wide_dy));
+  const auto dweights = random_tensor<float, 4>({2, 4, 4, 4}, 102);
+  const auto wide_x = widened(x);
+  const auto wide_dy = widened(dy);
+  const auto wide_dweights = widened(dweights);
+  const auto narrow_result = narrow.forward({.query = x.view()}, ReturnWeights::Yes);
+  const auto wide_result = wide.forward({.query = wide_x.view()}, ReturnWeights::Yes);
+  EXPECT_LE(difference(narrow_result.output, wide_result.output), 1e-6);
+  EXPECT_LE(difference(*narrow_result.weights, *wide_result.weights), 1e-6);
+  EXPECT_LE(difference(narrow_result.log_sum_exp, wide_result.log_sum_exp), 1e-6);
+  const auto narrow_gradients =
+      flattened(narrow.backward({.query = x.view()}, narrow_result, dy.view(), dweights.view()));
+  const auto wide_gradients = flattened(
+      wide.backward({.query = wide_x.view()}, wide_result, wide_dy.view(), wide_dweights.view()));
   for (std::size_t i = 0; i < wide_gradients.size(); ++i) {
     EXPECT_LE(difference(narrow_gradients[i].second, wide_gradients[i].second), 3e-6)
         << wide_gradients[i].first;
