@@ -26,8 +26,8 @@ std::string cell(const AlignRow& row, AlignQuantity quantity) {
 }
 
 std::string tolerance(const AlignRow& row) {
-  if (row.dtype != DType::Float64) return fmt::format("{}x PyTorch's", align_float32_factor);
-  return fmt::format("{:.0e}, {:.0e}", align_tolerance, align_parameter_tolerance);
+  if (row.dtype != DType::Float64) return fmt::format("{}x PyTorch", align_float32_factor);
+  return fmt::format("{:.0e}/{:.0e}", align_tolerance, align_parameter_tolerance);
 }
 
 /// The part of its allowance that the worst quantity takes.
@@ -41,11 +41,25 @@ double used(const AlignRow& row) {
 
 std::string percent(double part) {
   if (part > 0 && part < 0.01) return "<1%";
-  return part < 1000 ? fmt::format("{:.0f}%", 100 * part) : ">99999%";
+  return part < 10 ? fmt::format("{:.0f}%", 100 * part) : ">999%";
 }
 
-constexpr const char* kAlignRow = "  {:<35} {:<7} {:>8} {:>8} {:>8} {:>8}  {:<12} {:>6}  {}\n";
+constexpr const char* kAlignRow = "  {:<35} {:<7} {:>7} {:>7} {:>7} {:>7} {:>11} {:>5}  {}\n";
 constexpr const char* kSampleRow = "  {:<20} {:<14} {:>18} {:>14} {:>7} {:>9}  {}\n";
+
+/// Breaks lines between words so that they stay within the table's width.
+std::string wrapped(const std::string& text) {
+  constexpr std::size_t width = 100;
+  std::string result;
+  std::size_t begin = 0;
+  while (text.size() - begin > width) {
+    const std::size_t space = text.rfind(' ', begin + width);
+    if (space == std::string::npos || space <= begin) break;
+    result += text.substr(begin, space - begin) + "\n";
+    begin = space + 1;
+  }
+  return result + text.substr(begin) + "\n";
+}
 
 /// JSON has no infinity.
 json number(double value) { return std::isfinite(value) ? json(value) : json("infinite"); }
@@ -156,8 +170,8 @@ json align_json(const AlignSetting& setting, const std::vector<AlignRow>& rows) 
 
 std::string sample_table(const NamedSampleReport& sample) {
   std::string text = sample.file + "\n";
-  if (!sample.report.source.empty()) text += sample.report.source + "\n";
-  text += sample.report.layer + "\n";
+  if (!sample.report.source.empty()) text += wrapped(sample.report.source);
+  text += wrapped(sample.report.layer);
   text += fmt::format(fmt::runtime(kSampleRow), "computed by", "recorded", "largest difference",
                       "largest entry", "rows", "left out", "verdict");
   for (const SampleRow& row : sample.report.rows) {
@@ -181,15 +195,12 @@ std::string sample_footer(const std::vector<NamedSampleReport>& samples) {
     }
   }
   std::string text =
-      fmt::format("{} of {} comparisons are within {:.0e} of what the models recorded", passed,
+      fmt::format("{} of {} largest differences are within {:.0e} of what was recorded", passed,
                   total, sample_tolerance);
   if (passed < total) text += fmt::format("; {} FAIL", total - passed);
-  if (left_out) {
-    text +=
-        "; left out are the rows of padded queries that see no key,\nfor which a model may hold "
-        "anything";
-  }
-  return text + ".\n";
+  if (left_out)
+    text += "; left out: queries at padding that see no key, where a model may put anything";
+  return wrapped(text + ".");
 }
 
 json sample_json(const std::vector<NamedSampleReport>& samples) {

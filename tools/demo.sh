@@ -14,5 +14,7 @@ show 'An encoder layer of MiniLM: every query sees every real token, padding on 
   build/qkv trace data/minilm-layer0.safetensors
 show 'A decoder layer of SmolLM2: causal, grouped key/value heads, rotary positions, padding on the left' \
   build/qkv trace data/smollm2-layer11.safetensors
-show 'Held against PyTorch and against what those models computed' \
-  build/qkv align
+show 'Held against what those models computed' \
+  build/qkv align data/*.safetensors
+show "Held against PyTorch's own attention" \
+  build/qkv align --require-peers

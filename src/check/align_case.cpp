@@ -76,7 +76,7 @@ const std::vector<AlignCase>& align_cases() {
       {None, Cross, 2, 1, 65, 5, 24, with, {}, {}},
       {None, Cross, 2, 3, 513, 65, 24, without, 20, 28},
       {Causal, Self, 2, 1, 5, 5, 32, with, {}, {}},
-      {Causal, Self, 2, 8, 513, 513, 64, without, {}, {}},
+      {Causal, Self, 1, 8, 513, 513, 64, without, {}, {}},
       {Causal, Cross, 2, 3, 65, 5, 24, with, {}, {}},
       {Padding, Self, 5, 3, 65, 65, 48, with, {}, {}},
       {Padding, Cross, 3, 8, 1, 5, 64, with, 40, 56},

@@ -6,9 +6,9 @@
 
 namespace qkv {
 
-/// Runs MultiHeadAttention<T> forward and backward on the inputs of check/peer.h and returns every result
+/// Runs MultiHeadAttention<T> forward and backward on the inputs in `file` (see check/peer.h) and returns every result
 /// that a peer may return. T is double or float.
 template <class T>
-TensorFile run_module(const AlignCase& align_case, const TensorFile& inputs);
+TensorFile run_module(const AlignCase& align_case, const TensorFile& file);
 
 }  // namespace qkv

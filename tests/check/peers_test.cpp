@@ -1,6 +1,6 @@
 // The processes and plugins behind peers: what happens where they are missing or fail. What they compute
 // is tested through the command.
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -24,9 +24,7 @@ using ::testing::HasSubstr;
 class PeersTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = fs::path(::testing::TempDir()) /
-              (std::string("qkv-peers-") +
-               ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    folder_ = fs::path(::testing::TempDir()) / ("qkv-peers-" + std::to_string(::getpid()));
     fs::remove_all(folder_);
     fs::create_directories(folder_ / "temporary");
     ::setenv("TMPDIR", (folder_ / "temporary").c_str(), 1);
