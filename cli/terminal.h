@@ -6,8 +6,8 @@
 
 namespace qkv::cli {
 
-/// `choice` is always, never or auto: colours where standard output is a terminal and NO_COLOR is not set
-/// (https://no-color.org).
+/// `choice` is always, never or auto: colours where standard output is a terminal and NO_COLOR is
+/// not set (https://no-color.org).
 bool wants_color(const std::string& choice);
 
 /// Columns of the terminal, within what is readable; 100 where output goes elsewhere.

@@ -39,7 +39,8 @@ struct HeatMapOptions {
 /// Sample and head must be there.
 HeatMap heat_map(const Trace& trace, const HeatMapOptions& options);
 
-/// "0 [CLS]", "11 (pad)", "8–15" for row (or column) `index` of a map whose cells hold `bin` tokens.
+/// "0 [CLS]", "11 (pad)", "8–15" for row (or column) `index` of a map whose cells hold `bin`
+/// tokens.
 std::string query_label(const Trace& trace, Index sample, Index index, Index bin);
 std::string key_label(const Trace& trace, Index sample, Index index, Index bin);
 

@@ -11,7 +11,7 @@ namespace qkv::lab {
 
 struct HeatTextOptions {
   Index sample = 0;
-  std::vector<Index> heads;
+  std::vector<Index> heads = {};
   Binning binning = Binning::Max;
 };
 

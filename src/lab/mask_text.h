@@ -10,8 +10,8 @@
 
 namespace qkv::lab {
 
-/// Lines such as "[[0, -∞]," and " [0,  0]]" of a matrix that may hold 0, −∞ and other numbers. From the
-/// middle of a large one rows and columns are left out, "…" in their place.
+/// Lines such as "[[0, -∞]," and " [0,  0]]" of a matrix that may hold 0, −∞ and other numbers.
+/// From the middle of a large one rows and columns are left out, "…" in their place.
 std::vector<std::string> draw_matrix(Index rows, Index columns,
                                      const std::function<double(Index, Index)>& value);
 

@@ -1,4 +1,5 @@
-// How traces look in a terminal: numbers for a reader, colours where they are wanted, columns that line up.
+// How traces look in a terminal: numbers for a reader, colours where they are wanted, columns that
+// line up.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +40,8 @@ std::vector<std::string> wrap(std::string_view text, std::size_t width);
 
 /// A text of unknown origin: valid UTF-8 without control characters, "?" in their place.
 std::string printable(std::string_view text);
-/// A token as a reader wants it: printable, without the marks that tokenizers put for a blank before a word.
+/// A token as a reader wants it: printable, without the marks that tokenizers put for a blank
+/// before a word.
 std::string token_label(std::string_view token);
 
 /// Columns as wide as their widest cell, two blanks apart.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 #include <utility>
@@ -58,14 +59,12 @@ Tensor<double, 4> scaled_scores(const Trace& trace) {
   return scores;
 }
 
-/// What both kinds of call still need once query, key, value, weights and context are there.
+/// What both kinds of call need once query, key, value, weights and context are there.
 void complete(Trace& trace, const TraceInput& input,
               const std::optional<Projections>& projections) {
   trace.scores = scaled_scores(trace);
   trace.merged = merge_heads(std::as_const(trace.context).view());
   trace.view = demonstrate_view(std::as_const(trace.context).view());
-  trace.masks = trace_rules(input.mask, trace.sizes);
-  trace.mask = trace_mask(input.mask, trace.sizes);
   trace.layout = describe_layout(trace, projections);
   std::optional<BeforeRotary> before_rotary;
   if (projections) {
@@ -133,9 +132,14 @@ void run(Trace& trace, const TraceInput& input, const HeadTensors& call) {
 
 double needed_bytes(const TraceSizes& sizes) {
   const auto [batch, heads, queries, keys] = sizes.shape;
-  // Throws where the bytes of one tensor are beyond any integer; sums may then be taken as numbers.
+  // In floating point, which does not overflow. An extent of 0 counts as 1: nothing loops over the
+  // other axes for ever just because the tensor is empty.
   const auto bytes = [](Index a, Index b, Index c, Index d) {
-    return static_cast<double>(element_count(std::array<Index, 5>{a, b, c, d, sizeof(double)}));
+    double product = sizeof(double);
+    for (const Index extent : {a, b, c, d}) {
+      product *= static_cast<double>(std::max<Index>(extent, 1));
+    }
+    return product;
   };
   const double query = bytes(batch, heads, queries, sizes.head_width);
   const double key = bytes(batch, sizes.kv_heads, keys, sizes.head_width);
@@ -147,8 +151,8 @@ double needed_bytes(const TraceSizes& sizes) {
                         bytes(batch, queries, sizes.model_width, 1);
   const double parameters = 2 * (bytes(heads, sizes.head_width, sizes.model_width, 1) +
                                  bytes(sizes.kv_heads, sizes.head_width, sizes.model_width, 1));
-  // Projections beside their split copies; context, merged and the demonstration's copy; scores, weights
-  // and the oracle's own.
+  // Projections beside their split copies; context, merged and the demonstration's copy; scores,
+  // weights and the oracle's own.
   return inputs + parameters + 2 * (query + key + value) + 3 * context + 3 * scores;
 }
 
@@ -176,6 +180,8 @@ Trace trace(const TraceInput& input, double memory_limit) {
         result.tokens = input.tokens;
         result.padded_queries = input.padded_queries;
         result.bias = input.bias;
+        result.masks = trace_rules(input.mask, sizes.shape);
+        result.mask = trace_mask(input.mask, sizes.shape);
         run(result, input, call);
         return result;
       },

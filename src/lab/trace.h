@@ -1,5 +1,5 @@
-// Everything that `qkv trace` shows of one attention call: shapes and strides step by step, masks as
-// tensors, the numbers, what a model recorded, and what usually goes wrong.
+// Everything that `qkv trace` shows of one attention call: shapes and strides step by step, masks
+// as tensors, the numbers, what a model recorded, and what usually goes wrong.
 #pragma once
 
 #include <optional>
@@ -164,8 +164,7 @@ struct TraceSizes {
   Index model_width = 0;  ///< 0 without projections
 };
 
-/// Bytes that a trace of these sizes holds at once. Throws std::invalid_argument where a tensor's own
-/// size overflows.
+/// Bytes that a trace of these sizes holds at once, about.
 double needed_bytes(const TraceSizes& sizes);
 
 /// Throws std::invalid_argument that states both numbers where needed_bytes is above the limit.

@@ -25,7 +25,8 @@ StoredTensor take(TensorFile& file, const std::string& name) {
   return tensor;
 }
 
-/// A tensor of rank 1 to 4 as [B,H,T,S]: missing leading axes get extent 1, as when it is broadcast.
+/// A tensor of rank 1 to 4 as [B,H,T,S]: missing leading axes get extent 1, as when it is
+/// broadcast.
 template <class T>
 Tensor<T, 4> to_rank_four(const StoredTensor& tensor, const std::string& name) {
   std::vector<Index> shape = tensor.shape();

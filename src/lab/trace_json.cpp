@@ -1,8 +1,11 @@
 #include "lab/trace_json.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string_view>
 
 #include "lab/trace_walk.h"
@@ -184,8 +187,24 @@ Json comparisons_json(const Trace& trace) {
   return list;
 }
 
+/// The document is built in memory, at some 40 bytes a number.
+constexpr double kMostNumbers = 2e7;
+
+void check_length(const Trace& trace, const std::vector<Index>& heads) {
+  constexpr double kMatrices = 3;  // visible, scores, weights
+  const double numbers = kMatrices * static_cast<double>(heads.size()) *
+                         static_cast<double>(trace.sizes.queries) *
+                         static_cast<double>(trace.sizes.keys);
+  if (numbers <= kMostNumbers) return;
+  throw std::invalid_argument(fmt::format(
+      "trace: --json: expected at most {:.0f} numbers, got {:.0f} of {} heads with T={}, "
+      "S={}; choose fewer with --head",
+      kMostNumbers, numbers, heads.size(), trace.sizes.queries, trace.sizes.keys));
+}
+
 void add_numbers(const Trace& trace, const TraceChoice& choice, Json& json) {
   const std::vector<Index> heads = chosen_heads(trace, choice);
+  check_length(trace, heads);
   const auto sample = static_cast<std::size_t>(choice.sample);
   json["sample"] = choice.sample;
   json["heads"] = heads;

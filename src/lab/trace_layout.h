@@ -16,9 +16,9 @@ struct Projections {
   bool rotary = false;  ///< whether positions turn the split query and key
 };
 
-/// The six shapes (projection, split, scores, weights, context, merge), and rotary positions between
-/// split and scores where there are some. `trace` holds its tensors already; without projections its query,
-/// key and value were given split.
+/// The six shapes (projection, split, scores, weights, context, merge), and rotary positions
+/// between split and scores where there are some. `trace` holds its tensors already; without
+/// projections its query, key and value were given split.
 std::vector<LayoutRow> describe_layout(const Trace& trace,
                                        const std::optional<Projections>& projections);
 

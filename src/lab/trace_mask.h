@@ -7,7 +7,8 @@
 
 namespace qkv::lab {
 
-/// One entry a rule, in the order of the mask. Throws std::invalid_argument where a rule does not fit.
+/// One entry a rule, in the order of the mask. Throws std::invalid_argument where a rule does not
+/// fit.
 std::vector<MaskTrace> trace_rules(const Mask& mask, const MaskShape& shape);
 
 /// All rules at once; "none" where the mask has none.

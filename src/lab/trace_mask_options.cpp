@@ -1,4 +1,7 @@
+#include <fmt/format.h>
+
 #include <stdexcept>
+#include <string_view>
 #include <utility>
 
 #include "lab/trace_source.h"
@@ -9,20 +12,35 @@ namespace {
 struct Tokens {
   Index batch = 0;
   Index queries = 0;
+  Index keys = 0;
   bool self_attention = true;
 };
 
 Tokens tokens_of(const HeadTensors& call) {
-  return {call.query.shape(0), call.query.shape(2), call.query.shape(2) == call.key.shape(2)};
+  const Index queries = call.query.shape(2);
+  const Index keys = call.key.shape(2);
+  return {call.query.shape(0), queries, keys, queries == keys};
 }
 
 Tokens tokens_of(const ModuleCall& call) {
-  return {call.input.shape(0), call.input.shape(1), !call.key_input};
+  const Tensor<double, 3>& keys = call.key_input ? *call.key_input : call.input;
+  return {call.input.shape(0), call.input.shape(1), keys.shape(1), !call.key_input};
+}
+
+/// In terms of the command line, where the library would speak of its own interface.
+void expect_corner(const Tokens& tokens, std::string_view option, std::string_view how,
+                   const std::optional<Corner>& corner) {
+  if (corner || tokens.queries == tokens.keys) return;
+  throw std::invalid_argument(
+      fmt::format("trace: {}: expected a corner for the diagonal, top-left (query 0 at key 0) or "
+                  "bottom-right (the last query at the last key), as T and S differ ({}), got none "
+                  "with T={}, S={}",
+                  option, how, tokens.queries, tokens.keys));
 }
 
 /// Nothing where lengths do not fit the batch: applying the mask says so later.
-void mark_padded_queries(TraceInput& input, const std::vector<Index>& lengths) {
-  const Tokens tokens = std::visit([](const auto& call) { return tokens_of(call); }, input.call);
+void mark_padded_queries(TraceInput& input, const Tokens& tokens,
+                         const std::vector<Index>& lengths) {
   const bool one_for_all = lengths.size() == 1;
   if (!tokens.self_attention ||
       (!one_for_all && lengths.size() != static_cast<std::size_t>(tokens.batch))) {
@@ -38,16 +56,23 @@ void mark_padded_queries(TraceInput& input, const std::vector<Index>& lengths) {
 }  // namespace
 
 void add_mask(TraceInput& input, const MaskOptions& options) {
+  const Tokens tokens = std::visit([](const auto& call) { return tokens_of(call); }, input.call);
   Mask mask;
+  if (options.causal || !options.prefix_lengths.empty()) {
+    expect_corner(tokens, "--causal", "--causal=CORNER", options.corner);
+  }
   if (!options.prefix_lengths.empty()) {
     mask = mask & Mask::prefix_causal(options.prefix_lengths, options.corner);
   } else if (options.causal) {
     mask = mask & Mask::causal(options.corner);
   }
-  if (options.window) mask = mask & Mask::sliding_window(*options.window);
+  if (options.window) {
+    expect_corner(tokens, "--window", "--window N,CORNER", options.window->corner);
+    mask = mask & Mask::sliding_window(*options.window);
+  }
   if (!options.lengths.empty()) {
     mask = mask & Mask::key_lengths(options.lengths);
-    mark_padded_queries(input, options.lengths);
+    mark_padded_queries(input, tokens, options.lengths);
   }
   input.mask = input.mask & mask;
 }
