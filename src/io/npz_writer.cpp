@@ -3,7 +3,7 @@
 
 #include <array>
 #include <ctime>
-#include <fstream>
+#include <memory>
 #include <stdexcept>
 #include <vector>
 

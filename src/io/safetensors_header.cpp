@@ -270,7 +270,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   }
 
   std::string subject() const {
-    const std::string tensor = "tensor " + in_quotes(entry_.name);
+    std::string tensor = "tensor " + in_quotes(entry_.name);
     switch (state_) {
       case State::Entry:
       case State::Fields:
