@@ -197,6 +197,8 @@ void for_each_offset(std::span<const Index> shape, std::span<const Index> stride
     visit(offset);
     return;
   }
+  // An empty axis may lie inside of a very long one.
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return;
   for (Index i = 0; i < shape[0]; ++i) {
     for_each_offset(shape.subspan(1), strides.subspan(1), visit, offset + i * strides[0]);
   }

@@ -108,6 +108,12 @@ TEST(Tensor, CopiesAndMovesElements) {
   EXPECT_EQ((Tensor<float, 2>({0, 5}).elements().size()), 0U);
 }
 
+TEST(Copies, OfEmptyTensorsTakeNoTime) {
+  const TensorView<const float, 4> empty(nullptr, {Index{1} << 40, 1, 1, 0}, {0, 0, 0, 1});
+  EXPECT_EQ(contiguous_copy(empty).shape(), empty.shape());
+  EXPECT_THAT(merge_heads(empty).shape(), ElementsAre(Index{1} << 40, 1, 0));
+}
+
 TEST(Contiguous, ExtentsOfOneMayHaveAnyStride) {
   EXPECT_TRUE(is_contiguous(List{1, 3}, List{99, 1}));
   EXPECT_FALSE(is_contiguous(List{2, 3}, List{4, 1}));
