@@ -80,7 +80,8 @@ TensorFile read_tensors(const std::string& path);
 /// Writes by the name's ending (.safetensors, .npz, .npy): to a temporary file beside it, renamed when
 /// whole, so that a failure leaves nothing half-written. Equal content gives equal bytes. A .npy keeps
 /// no name. Throws std::invalid_argument where the format cannot hold the content (metadata or bfloat16
-/// in .npz and .npy, several tensors in .npy), FileError where writing fails.
+/// in .npz and .npy, several tensors in .npy), FileError where writing fails or the path is a pipe,
+/// socket or device. A symbolic link to a file is followed.
 void write_tensors(const std::string& path, const TensorFile& file);
 
 }  // namespace qkv

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <random>
 #include <system_error>
 #include <utility>
@@ -19,10 +20,22 @@ namespace {
   throw FileError(path, "cannot write: " + std::generic_category().message(code));
 }
 
+/// Where the whole file goes: renaming would put it in place of a device, pipe or link itself.
+std::string destination_of(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code missing;  // what is not there is no obstacle
+  const fs::file_status status = fs::status(path, missing);
+  if (fs::is_other(status)) {
+    throw FileError(path, "expected a regular file, got a pipe, socket or device");
+  }
+  const fs::path target = fs::canonical(path, missing);
+  return missing ? path : target.string();
+}
+
 }  // namespace
 
-OutputFile::OutputFile(const std::string& path) : path_(path) {
-  const std::string directory = path.substr(0, path.rfind('/') + 1);
+OutputFile::OutputFile(const std::string& path) : path_(path), destination_(destination_of(path)) {
+  const std::string directory = destination_.substr(0, destination_.rfind('/') + 1);
   std::random_device random;
   do {
     temporary_path_ = fmt::format("{}.qkv-{:08x}{:08x}.tmp", directory, random(), random());
@@ -47,7 +60,8 @@ void OutputFile::write(std::span<const std::byte> bytes) {
 void OutputFile::commit() {
   // Network file systems report a full disk here.
   if (::close(std::exchange(descriptor_, -1)) != 0) throw_write_error(path_, errno);
-  if (std::rename(temporary_path_.c_str(), path_.c_str()) != 0) throw_write_error(path_, errno);
+  if (std::rename(temporary_path_.c_str(), destination_.c_str()) != 0)
+    throw_write_error(path_, errno);
   committed_ = true;
 }
 

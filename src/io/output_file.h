@@ -8,7 +8,8 @@
 namespace qkv {
 
 /// A temporary file in the directory of `path`, renamed to `path` by commit() and removed where that is
-/// never reached. Everything throws FileError that names `path`.
+/// never reached. A symbolic link to a file is followed; a pipe, socket or device is refused. Everything throws
+/// FileError that names `path`.
 class OutputFile {
  public:
   explicit OutputFile(const std::string& path);
@@ -24,6 +25,7 @@ class OutputFile {
 
  private:
   std::string path_;
+  std::string destination_;  // path_ with a link followed
   std::string temporary_path_;
   int descriptor_ = -1;
   bool committed_ = false;

@@ -184,6 +184,33 @@ TEST(WriteTensors, MayReplaceTheFileThatItsTensorsLieIn) {
   EXPECT_EQ(read_tensors(path).metadata.at("generation"), "2");
 }
 
+TEST(WriteTensors, NeverReplacesAPipeOrDevice) {
+  const TemporaryDirectory directory;
+  const std::string pipe = directory.file("pipe.npy");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const std::string link = directory.file("link.npy");
+  std::filesystem::create_symlink("/dev/null", link);
+  for (const std::string& path : {pipe, link}) {
+    expect_file_error([&] { write_tensors(path, one_tensor()); }, std::nullopt,
+                      path + ": expected a regular file, got a pipe, socket or device");
+  }
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  EXPECT_THAT(directory.names(), ::testing::UnorderedElementsAre("pipe.npy", "link.npy"));
+}
+
+TEST(WriteTensors, FollowsALinkToAFile) {
+  const TemporaryDirectory directory;
+  std::filesystem::create_directory(directory.file("elsewhere"));
+  const std::string target = directory.file("elsewhere/w.npy");
+  write_tensors(target, one_tensor(3));
+  const std::string link = directory.file("link.npy");
+  std::filesystem::create_symlink("elsewhere/w.npy", link);
+  write_tensors(link, one_tensor(5));
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(read_tensors(target).at("array").shape(), std::vector<Index>{5});
+  EXPECT_THAT(directory.names(), ::testing::UnorderedElementsAre("elsewhere", "link.npy"));
+}
+
 TEST(WriteTensors, GivesOrdinaryPermissions) {
   const TemporaryDirectory directory;
   const mode_t mask = ::umask(022);
