@@ -5,8 +5,6 @@
 #include <string_view>
 #include <vector>
 
-#include <fmt/core.h>
-
 #include "cli/align.h"
 #include "cli/commands.h"
 #include "cli/trace.h"
@@ -15,8 +13,10 @@
 namespace qkv::cli {
 namespace {
 
-ExitCode fail(std::string_view message) {
-  fmt::print(stderr, "qkv: {}\n", message);
+ExitCode fail(std::string_view message) noexcept {
+  // fmt::print would throw where standard error is closed or full; the exit code says enough then.
+  static_cast<void>(
+      std::fprintf(stderr, "qkv: %.*s\n", static_cast<int>(message.size()), message.data()));
   return BadInput;
 }
 

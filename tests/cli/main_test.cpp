@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "check/subprocess.h"
 #include "tests/cli/run_command.h"
 
 namespace qkv {
@@ -48,6 +49,20 @@ TEST(Main, MissingFileIsNamedOnStandardErrorAndExitCode2) {
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.output, IsEmpty());
   EXPECT_THAT(result.errors, AllOf(StartsWith("qkv: "), HasSubstr("no-such-file.safetensors")));
+}
+
+TEST(Main, BadUsageIsExitCode2EvenWhereStandardErrorIsClosed) {
+  ProcessRequest request;
+  request.arguments = {"/bin/sh", "-c", R"("$0" trace no-such-file 2>&-)", QKV_COMMAND};
+  request.error_file = "/dev/null";
+  EXPECT_EQ(run_process(request, [](const std::string& /*line*/) {}), 2);
+}
+
+TEST(Main, OutputThatCannotBeWrittenIsExitCode2) {
+  ProcessRequest request;
+  request.arguments = {"/bin/sh", "-c", R"("$0" align --list > /dev/full)", QKV_COMMAND};
+  request.error_file = "/dev/null";
+  EXPECT_EQ(run_process(request, [](const std::string& /*line*/) {}), 2);
 }
 
 }  // namespace
