@@ -15,6 +15,7 @@ namespace qkv {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -146,6 +147,76 @@ INSTANTIATE_TEST_SUITE_P(
                  {"--batch", "1", "--png", "no-such-folder/map.png"},
                  "no-such-folder/map.png: cannot write"}),
     [](const auto& bad) { return bad.param.name; });
+
+/// q [2,4,5,8], k [2,2,6,8], v [2,2,6,3], and what a test changes of them.
+TensorFile small_heads() {
+  TensorFile file;
+  file.tensors["q"] = store(Tensor<double, 4>({2, 4, 5, 8}).view());
+  file.tensors["k"] = store(Tensor<double, 4>({2, 2, 6, 8}).view());
+  file.tensors["v"] = store(Tensor<double, 4>({2, 2, 6, 3}).view());
+  return file;
+}
+
+class TraceOfABadFile : public ::testing::Test {
+ protected:
+  TraceOfABadFile() { std::filesystem::create_directories(folder_); }
+  ~TraceOfABadFile() override { std::filesystem::remove_all(folder_); }
+
+  void expect_refused(const std::string& message, std::vector<std::string> options = {}) {
+    options.insert(options.begin(), path_);
+    const CommandResult result = trace(options);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_THAT(result.output, IsEmpty());
+    EXPECT_EQ(result.errors, "qkv: " + message + "\n");
+  }
+
+  std::filesystem::path folder_ =
+      std::filesystem::path(::testing::TempDir()) / "qkv-trace-of-a-bad-file";
+  std::string path_ = (folder_ / "heads.npz").string();
+  TensorFile file_ = small_heads();
+};
+
+TEST_F(TraceOfABadFile, WrongRank) {
+  file_.tensors["q"] = store(Tensor<double, 3>({4, 5, 8}).view());
+  write_tensors(path_, file_);
+  expect_refused("layer sample: q: expected 4 axes, got [4, 5, 8]");
+}
+
+TEST_F(TraceOfABadFile, KeysAndValuesOfOtherLengths) {
+  file_.tensors["v"] = store(Tensor<double, 4>({2, 2, 4, 3}).view());
+  write_tensors(path_, file_);
+  expect_refused("layer sample: v: expected [2, 2, 6, 3], got [2, 2, 4, 3]");
+}
+
+TEST_F(TraceOfABadFile, MaskOfAWrongShape) {
+  file_.tensors["mask"] = store(Tensor<bool, 4>({2, 5, 1, 6}).view());
+  write_tensors(path_, file_);
+  expect_refused(
+      "trace: mask: expected the shape of a boolean tensor to broadcast to [2, 4, 5, 6], got "
+      "[2, 5, 1, 6]",
+      {"--mask-tensor", "mask", "--true-means", "drop"});
+}
+
+TEST_F(TraceOfABadFile, UnknownTensor) {
+  file_.tensors["query"] = file_.tensors["q"];
+  write_tensors(path_, file_);
+  const CommandResult result = trace({path_});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.errors, AllOf(StartsWith("qkv: layer sample: tensor names: expected any of "),
+                                   EndsWith("got \"query\"\n")));
+}
+
+TEST_F(TraceOfABadFile, Truncated) {
+  path_ = (folder_ / "heads.safetensors").string();
+  write_tensors(path_, file_);
+  const auto size = std::filesystem::file_size(path_);
+  std::filesystem::resize_file(path_, size - 8);
+  const CommandResult result = trace({path_});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.output, IsEmpty());
+  EXPECT_THAT(result.errors, AllOf(StartsWith("qkv: " + path_ + ": at byte "),
+                                   HasSubstr("expected"), HasSubstr("got")));
+}
 
 TEST(TraceCommand, WritesAPictureButNeverOverItsInput) {
   const auto folder = std::filesystem::temp_directory_path() / "qkv-trace-command";
