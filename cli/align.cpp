@@ -181,7 +181,7 @@ Command add_align_command(CLI::App& app) {
   command->footer(
       "Without a file: a table of cases, each against PyTorch's Python and C++ API in float64 and\n"
       "float32, forward and backward. With files: recorded layers, as in data/.\n"
-      "Exit code 1 where a row fails, 2 where something could not be compared.");
+      "Exit code 1 where a row fails, 2 where there is nothing to compare with.");
   CLI::Option* files = command->add_option(
       "file", options->files, "Recorded layers (.safetensors, .npz) to hold the module against");
   command->add_option("--case", options->case_part, "Only cases whose line in --list holds this")
