@@ -101,7 +101,7 @@ struct MaskShape {
 class BoundMask;
 
 /// An intersection of visibility rules. Copies are cheap: tensors given to a rule are copied once, then
-/// shared. A mask without rules hides nothing.
+/// shared. A mask without rules hides nothing. Rules throw std::invalid_argument on a tensor without data.
 class Mask {
  public:
   Mask() = default;
@@ -132,7 +132,7 @@ class Mask {
   std::string describe() const;
 
   /// Checks every rule against the sizes. Throws std::invalid_argument with `operation` in front where a
-  /// rule does not fit (wrong shape, a length beyond S, T != S without a corner).
+  /// rule does not fit (wrong shape, a length beyond S, T != S without a corner) or a size is negative.
   BoundMask bind(std::string_view operation, const MaskShape& shape) const;
 
  private:

@@ -88,15 +88,21 @@ void check_axis(std::string_view operation, std::string_view what, std::span<con
   }
 }
 
-template <class T>
-std::shared_ptr<const Tensor<T, 2>> shared_copy(const TensorView<const T, 2>& view) {
-  return std::make_shared<const Tensor<T, 2>>(contiguous_copy(view));
+template <class T, int Rank>
+std::shared_ptr<Tensor<T, Rank>> shared_copy(std::string_view operation,
+                                             const TensorView<const T, Rank>& view) {
+  if (view.data() == nullptr && !view.empty()) {
+    fail(operation,
+         fmt::format("expected data for shape {}, got a null pointer", to_string(view.shape())));
+  }
+  return std::make_shared<Tensor<T, Rank>>(contiguous_copy(view));
 }
 
 template <int Rank>
-std::shared_ptr<const Tensor<bool, Rank>> keep_flags(const TensorView<const bool, Rank>& flags,
+std::shared_ptr<const Tensor<bool, Rank>> keep_flags(std::string_view operation,
+                                                     const TensorView<const bool, Rank>& flags,
                                                      Polarity meaning_of_true) {
-  auto keep = std::make_shared<Tensor<bool, Rank>>(contiguous_copy(flags));
+  auto keep = shared_copy(operation, flags);
   if (meaning_of_true == Polarity::Drop) {
     for (bool& flag : keep->elements()) flag = !flag;
   }
@@ -223,20 +229,21 @@ Mask Mask::key_lengths(std::vector<Index> lengths) {
 
 Mask Mask::key_padding(const TensorView<const bool, 2>& flags, Polarity meaning_of_true) {
   Mask mask;
-  mask.rules_.emplace_back(KeyPadding{keep_flags(flags, meaning_of_true)});
+  mask.rules_.emplace_back(KeyPadding{keep_flags("Mask::key_padding", flags, meaning_of_true)});
   return mask;
 }
 
 Mask Mask::documents(const TensorView<const Index, 2>& query_documents,
                      const TensorView<const Index, 2>& key_documents) {
   Mask mask;
-  mask.rules_.emplace_back(Documents{shared_copy(query_documents), shared_copy(key_documents)});
+  mask.rules_.emplace_back(Documents{shared_copy("Mask::documents", query_documents),
+                                     shared_copy("Mask::documents", key_documents)});
   return mask;
 }
 
 Mask Mask::boolean(const TensorView<const bool, 4>& flags, Polarity meaning_of_true) {
   Mask mask;
-  mask.rules_.emplace_back(BooleanTensor{keep_flags(flags, meaning_of_true)});
+  mask.rules_.emplace_back(BooleanTensor{keep_flags("Mask::boolean", flags, meaning_of_true)});
   return mask;
 }
 
@@ -253,6 +260,11 @@ std::string Mask::describe() const {
 }
 
 BoundMask Mask::bind(std::string_view operation, const MaskShape& shape) const {
+  if (std::min({shape.batch, shape.heads, shape.queries, shape.keys}) < 0) {
+    fail(operation,
+         fmt::format("expected sizes B, H, T and S of 0 or more, got {}",
+                     to_string(Extents<4>{shape.batch, shape.heads, shape.queries, shape.keys})));
+  }
   BoundMask bound;
   bound.shape_ = shape;
   const Extents<2> queries{shape.batch, shape.queries};

@@ -174,6 +174,19 @@ TEST(Mask, RefusesNegativeNumbers) {
   EXPECT_THAT([] { Mask::prefix_causal({-1}); },
               ThrowsMessage<std::invalid_argument>(
                   HasSubstr("expected prefix lengths of 0 or more, got -1")));
+  EXPECT_THAT(
+      [] {
+        Mask().bind("attention", {2, 4, -3, 5});
+      },
+      ThrowsMessage<std::invalid_argument>(HasSubstr(
+          "attention: mask: expected sizes B, H, T and S of 0 or more, got [2, 4, -3, 5]")));
+}
+
+TEST(Mask, RefusesFlagsWithoutData) {
+  const TensorView<const bool, 2> nothing(nullptr, {2, 5});
+  EXPECT_THAT([&] { Mask::key_padding(nothing, Polarity::Keep); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr(
+                  "Mask::key_padding: mask: expected data for shape [2, 5], got a null pointer")));
 }
 
 template <class... Arguments>
