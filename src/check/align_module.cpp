@@ -101,7 +101,9 @@ void add_gradients(const std::string& loss, const MultiHeadAttentionOptions& opt
   }
   const MultiHeadAttention<T> as_module(options, gradients.parameters);
   for (auto& [name, tensor] : save_parameters(as_module, ParameterNaming::PyTorch).tensors) {
-    results.tensors[loss + "." + name] = std::move(tensor);
+    std::string full_name = loss + ".";
+    full_name += name;
+    results.tensors[full_name] = std::move(tensor);
   }
 }
 

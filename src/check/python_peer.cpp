@@ -80,7 +80,7 @@ TensorFile make_request(const std::vector<PeerCall>& calls) {
     list.push_back(
         {{"function", calls[i].function}, {"heads", calls[i].heads}, {"inputs", prefix}});
     for (const auto& [name, tensor] : calls[i].inputs.tensors) {
-      request.tensors[prefix + "." + name] = tensor;
+      request.tensors[fmt::format("{}.{}", prefix, name)] = tensor;
     }
   }
   request.metadata["calls"] = list.dump();

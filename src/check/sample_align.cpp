@@ -55,10 +55,9 @@ class Comparison {
 
  private:
   static void add_entry(double ours, double recorded, SampleRow& row) {
-    const double difference = std::fabs(ours - recorded);
-    row.difference =
-        std::max(row.difference,
-                 std::isnan(difference) ? std::numeric_limits<double>::infinity() : difference);
+    double difference = std::fabs(ours - recorded);
+    if (std::isnan(difference)) difference = std::numeric_limits<double>::infinity();
+    row.difference = std::max(row.difference, difference);
     row.largest_entry = std::max(row.largest_entry, std::fabs(recorded));
   }
 

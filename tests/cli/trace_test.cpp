@@ -10,6 +10,7 @@
 
 #include "qkv/io.h"
 #include "tests/cli/run_command.h"
+#include "tests/temporary_directory.h"
 
 namespace qkv {
 namespace {
@@ -45,10 +46,10 @@ TEST(TraceCommand, ExitCode1WhereTheFileDiffers) {
   auto context = file.at("context").to<float, 3>("context");
   context(0, 0, 0) += 0.001F;
   file.tensors["context"] = store(context.view());
-  const auto path = std::filesystem::temp_directory_path() / "qkv-trace-differs.safetensors";
-  write_tensors(path.string(), file);
-  const CommandResult result = trace({path.string()});
-  std::filesystem::remove(path);
+  const TemporaryDirectory folder;
+  const std::string path = folder.file("differs.safetensors");
+  write_tensors(path, file);
+  const CommandResult result = trace({path});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.output, HasSubstr("DIFFERS"));
   EXPECT_THAT(result.errors, IsEmpty());
@@ -159,9 +160,6 @@ TensorFile small_heads() {
 
 class TraceOfABadFile : public ::testing::Test {
  protected:
-  TraceOfABadFile() { std::filesystem::create_directories(folder_); }
-  ~TraceOfABadFile() override { std::filesystem::remove_all(folder_); }
-
   void expect_refused(const std::string& message, std::vector<std::string> options = {}) {
     options.insert(options.begin(), path_);
     const CommandResult result = trace(options);
@@ -170,9 +168,8 @@ class TraceOfABadFile : public ::testing::Test {
     EXPECT_EQ(result.errors, "qkv: " + message + "\n");
   }
 
-  std::filesystem::path folder_ =
-      std::filesystem::path(::testing::TempDir()) / "qkv-trace-of-a-bad-file";
-  std::string path_ = (folder_ / "heads.npz").string();
+  TemporaryDirectory folder_;
+  std::string path_ = folder_.file("heads.npz");
   TensorFile file_ = small_heads();
 };
 
@@ -207,7 +204,7 @@ TEST_F(TraceOfABadFile, UnknownTensor) {
 }
 
 TEST_F(TraceOfABadFile, Truncated) {
-  path_ = (folder_ / "heads.safetensors").string();
+  path_ = folder_.file("heads.safetensors");
   write_tensors(path_, file_);
   const auto size = std::filesystem::file_size(path_);
   std::filesystem::resize_file(path_, size - 8);
@@ -219,20 +216,18 @@ TEST_F(TraceOfABadFile, Truncated) {
 }
 
 TEST(TraceCommand, WritesAPictureButNeverOverItsInput) {
-  const auto folder = std::filesystem::temp_directory_path() / "qkv-trace-command";
-  std::filesystem::create_directories(folder);
-  const std::string picture = (folder / "map.png").string();
+  const TemporaryDirectory folder;
+  const std::string picture = folder.file("map.png");
   EXPECT_EQ(trace({"--batch", "1", "--png", picture}).exit_code, 0);
   EXPECT_GT(std::filesystem::file_size(picture), 1000U);
 
-  const std::string copy = (folder / "layer.safetensors").string();
+  const std::string copy = folder.file("layer.safetensors");
   std::filesystem::copy_file(std::string(QKV_SOURCE_DIR) + "/" + kLayer, copy);
   const auto size = std::filesystem::file_size(copy);
   const CommandResult refused = trace({copy, "--png", copy});
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.errors, HasSubstr("expected another file than the one that is read"));
   EXPECT_EQ(std::filesystem::file_size(copy), size);
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

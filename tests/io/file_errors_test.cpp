@@ -13,7 +13,6 @@ namespace {
 using testing::expect_file_error;
 using testing::expect_invalid_argument;
 using testing::read_file;
-using testing::TemporaryDirectory;
 using testing::write_file;
 
 TensorFile one_tensor(Index size = 3) {

@@ -8,7 +8,6 @@ namespace qkv {
 namespace {
 
 using testing::read_file;
-using testing::TemporaryDirectory;
 
 constexpr DType kDTypes[] = {DType::Float64, DType::Float32, DType::Float16, DType::BFloat16,
                              DType::Int64,   DType::Int32,   DType::Int16,   DType::Int8,

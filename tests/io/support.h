@@ -18,34 +18,9 @@
 #include "io/file_map.h"
 #include "qkv/error.h"
 #include "qkv/io.h"
+#include "tests/temporary_directory.h"
 
 namespace qkv::testing {
-
-/// A directory that is removed with all it holds at the end of the test.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "qkv-io-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-    path_ = pattern;
-  }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  ~TemporaryDirectory() { std::filesystem::remove_all(path_); }
-
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
-
-  std::vector<std::string> names() const {
-    std::vector<std::string> result;
-    for (const auto& entry : std::filesystem::directory_iterator(path_)) {
-      result.push_back(entry.path().filename().string());
-    }
-    return result;
-  }
-
- private:
-  std::filesystem::path path_;
-};
 
 inline void write_file(const std::string& path, std::string_view content) {
   std::ofstream stream(path, std::ios::binary);

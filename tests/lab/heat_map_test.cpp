@@ -12,6 +12,7 @@
 #include "lab/heat_map_text.h"
 #include "lab/trace_source.h"
 #include "qkv/error.h"
+#include "tests/temporary_directory.h"
 
 namespace qkv {
 namespace {
@@ -110,14 +111,10 @@ TEST(HeatMap, EmptyWeightsAreSaidToBeEmpty) {
 
 class Picture : public ::testing::Test {
  protected:
-  Picture() : folder_(std::filesystem::temp_directory_path() / "qkv-heat-map-test") {
-    std::filesystem::create_directories(folder_);
-  }
-  ~Picture() override { std::filesystem::remove_all(folder_); }
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  std::string path(const std::string& name) const { return folder_.file(name); }
 
  private:
-  std::filesystem::path folder_;
+  TemporaryDirectory folder_;
 };
 
 TEST_F(Picture, HasTheDarkestColourWhereTheWeightIsOneAndGreyWhereHidden) {

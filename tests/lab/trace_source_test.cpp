@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "qkv/io.h"
+#include "tests/temporary_directory.h"
 
 namespace qkv {
 namespace {
@@ -23,18 +24,14 @@ constexpr double kPlenty = 1e9;
 /// A file that is gone after the test.
 class ScratchFile {
  public:
-  ScratchFile(const std::string& ending, const TensorFile& content) {
-    std::string name = ::testing::UnitTest::GetInstance()->current_test_info()->name() + ending;
-    std::replace(name.begin(), name.end(), '/', '-');
-    path_ = (std::filesystem::temp_directory_path() / ("qkv-trace-" + name)).string();
+  ScratchFile(const std::string& ending, const TensorFile& content)
+      : path_(folder_.file("trace" + ending)) {
     write_tensors(path_, content);
   }
-  ScratchFile(const ScratchFile&) = delete;
-  ScratchFile& operator=(const ScratchFile&) = delete;
-  ~ScratchFile() { std::filesystem::remove(path_); }
   const std::string& path() const { return path_; }
 
  private:
+  TemporaryDirectory folder_;
   std::string path_;
 };
 

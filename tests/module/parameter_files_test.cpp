@@ -7,6 +7,7 @@
 
 #include "tests/cases/attention_cases.h"
 #include "tests/module/module_data.h"
+#include "tests/temporary_directory.h"
 
 namespace qkv {
 namespace {
@@ -83,11 +84,10 @@ TEST_P(ParameterRoundTrip, ThroughAFile) {
   const TensorFile saved = save_parameters(module, GetParam().naming);
   EXPECT_EQ(names_in(saved), GetParam().names);
 
-  const auto path = std::filesystem::path(testing::TempDir()) /
-                    ("qkv_" + GetParam().name + "_parameters.safetensors");
-  write_tensors(path.string(), saved);
-  const auto loaded = load_parameters<double>(read_tensors(path.string()), {});
-  std::filesystem::remove(path);
+  const TemporaryDirectory folder;
+  const std::string path = folder.file("parameters.safetensors");
+  write_tensors(path, saved);
+  const auto loaded = load_parameters<double>(read_tensors(path), {});
   expect_same_parameters(loaded, module);
 
   Tensor<double, 3> query = random_tensor<double, 3>({2, 3, 8}, 2);

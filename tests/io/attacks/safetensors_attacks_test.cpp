@@ -218,7 +218,7 @@ TEST(SafetensorsAttack, NoPrefixOfAFileIsAFile) {
 
 TEST(SafetensorsAttack, HeadersAreCapped) {
   // The length alone decides; the bytes that follow are those of a hole in the file.
-  const testing::TemporaryDirectory directory;
+  const TemporaryDirectory directory;
   const std::string path = directory.file("sparse.safetensors");
   testing::write_file(path, little_endian(100'000'001, 8) + "{");
   std::filesystem::resize_file(path, 200'000'000);
