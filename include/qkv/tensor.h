@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -113,7 +114,8 @@ class TensorView {
   Extents<Rank> strides_{};
 };
 
-/// An owned, row-major tensor; new elements are zero. Copying copies the elements.
+/// An owned, row-major tensor; new elements are zero. Copying copies the elements. Throws std::invalid_argument where
+/// the product of the extents overflows, std::bad_alloc where memory is short.
 template <class T, int Rank>
 class Tensor {
  public:
@@ -121,7 +123,7 @@ class Tensor {
   explicit Tensor(const Extents<Rank>& shape)
       : shape_(shape),
         size_(static_cast<std::size_t>(element_count(shape))),
-        data_(std::make_unique<T[]>(size_)) {
+        data_(allocate(size_)) {
     row_major_strides(shape_, strides_);
   }
   Tensor(const Tensor& other) : Tensor(other.shape_) { std::copy_n(other.data(), size_, data()); }
@@ -157,6 +159,11 @@ class Tensor {
   }
 
  private:
+  static std::unique_ptr<T[]> allocate(std::size_t size) {
+    if (size > PTRDIFF_MAX / sizeof(T)) throw std::bad_alloc();
+    return std::make_unique<T[]>(size);
+  }
+
   Extents<Rank> shape_{};
   Extents<Rank> strides_{};
   std::size_t size_ = 0;
