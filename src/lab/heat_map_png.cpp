@@ -61,8 +61,10 @@ struct Plan {
   int height = 0;
 
   Box panel(std::size_t i) const {
-    return {kMargin + 16 + kLabels + static_cast<double>(i % columns) * (panel_width + kGap),
-            kTop + kGap + static_cast<double>(i / columns) * (panel_height + kGap), panel_width,
+    const std::size_t row = i / columns;
+    const std::size_t column = i % columns;
+    return {kMargin + 16 + kLabels + static_cast<double>(column) * (panel_width + kGap),
+            kTop + kGap + static_cast<double>(row) * (panel_height + kGap), panel_width,
             panel_height};
   }
 };

@@ -24,7 +24,8 @@ constexpr std::size_t kFirstBright = 5;  // from here on, black is easier to rea
 std::size_t color_level(double weight, double largest) {
   constexpr std::size_t kTop = kColors.size() - 1;
   if (!(largest > 0)) return 0;
-  return std::min(static_cast<std::size_t>(weight / largest * kTop + 0.5), kTop);
+  const long level = std::lround(weight / largest * static_cast<double>(kTop));
+  return std::min(static_cast<std::size_t>(std::max(level, 0L)), kTop);
 }
 
 /// Blank for next to nothing, then a shade a quarter of the largest weight.
@@ -82,7 +83,9 @@ std::string ruler(const HeatMap& map, const Frame& frame) {
   for (Index column = 0; column < map.columns; column += step) {
     const std::size_t at = static_cast<std::size_t>(column) * frame.cell + (frame.numbers ? 2 : 0);
     const std::string number = fmt::format("{}", column * map.column_bin);
-    if (at + number.size() <= frame.block) text = pad_right(std::move(text), at) + number;
+    if (at + number.size() > frame.block) continue;
+    text = pad_right(std::move(text), at);
+    text += number;
   }
   return pad_right(std::move(text), frame.block);
 }

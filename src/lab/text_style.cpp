@@ -111,7 +111,7 @@ std::string pad_right(std::string text, std::size_t width) {
   return text;
 }
 
-std::string pad_left(std::string text, std::size_t width) {
+std::string pad_left(const std::string& text, std::size_t width) {
   const std::size_t used = display_width(text);
   return used < width ? std::string(width - used, ' ') + text : text;
 }

@@ -32,7 +32,7 @@ std::string grouped_number(Index value);
 std::size_t display_width(std::string_view text);
 /// Padded with blanks on the right (or left) to a width.
 std::string pad_right(std::string text, std::size_t width);
-std::string pad_left(std::string text, std::size_t width);
+std::string pad_left(const std::string& text, std::size_t width);
 /// At most `width` columns, the last of them "…" where something was cut.
 std::string clip(std::string_view text, std::size_t width);
 /// Lines of at most `width` columns, broken at blanks.
