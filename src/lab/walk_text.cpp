@@ -74,7 +74,7 @@ TextTable match_table(const Walk& walk, const std::vector<std::size_t>& shown,
   if (walk.has_bias) foot.emplace_back();
   foot.push_back(walk.largest ? fmt::format("max {}", short_number(*walk.largest)) : "max -∞");
   foot.push_back(fmt::format("sum {}", short_number(walk.sum)));
-  foot.push_back(walk.largest ? "sum 1" : "sum 0");
+  foot.emplace_back(walk.largest ? "sum 1" : "sum 0");
   table.add(foot);
   return table;
 }
