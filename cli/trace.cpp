@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cli/terminal.h"
+#include "cli/whole_number.h"
 #include "lab/heat_map_png.h"
 #include "lab/trace.h"
 #include "lab/trace_json.h"
@@ -170,9 +171,12 @@ void add_input_options(CLI::App& command, TraceOptions& options) {
       "file", options.file,
       "A layer sample (.safetensors or .npz): x with the weights of its projections, "
       "or q, k and v [B,H,T,D], or both");
-  command.add_option("--heads", options.heads, "Query heads H, where a file does not say");
-  command.add_option("--kv-heads", options.kv_heads,
-                     "Key/value heads, a divisor of H; H where not given");
+  command.add_option("--heads", options.heads, "Query heads H, where a file does not say")
+      ->check(whole_number());
+  command
+      .add_option("--kv-heads", options.kv_heads,
+                  "Key/value heads, a divisor of H; H where not given")
+      ->check(whole_number());
   command.add_option("--scale", options.scale, "Scale of the scores; 1/sqrt(Dh) where not given");
   command
       .add_option("--max-memory", options.max_memory,
@@ -180,7 +184,8 @@ void add_input_options(CLI::App& command, TraceOptions& options) {
       ->capture_default_str();
 
   const auto sized = [&](CLI::Option* option) {
-    options.size_options.push_back(option->group("Given sizes, random numbers"));
+    option->check(whole_number())->group("Given sizes, random numbers");
+    options.size_options.push_back(option);
     return option;
   };
   sized(command.add_option("--batch", options.sizes.batch, "Samples B"))->capture_default_str();
@@ -205,6 +210,7 @@ void add_input_options(CLI::App& command, TraceOptions& options) {
   command
       .add_option("--query", options.choice.query,
                   "The query to work out (the last one of typed tokens); works on any input")
+      ->check(whole_number())
       ->group(typed);
 }
 
@@ -218,6 +224,7 @@ void add_mask_options(CLI::App& command, TraceOptions& options) {
   command
       .add_option("--prefix", options.prefix_lengths,
                   "Causal, but the first N keys are visible to all; one N, or one a sample (3,5)")
+      ->check(whole_number())
       ->delimiter(',')
       ->allow_extra_args(false)
       ->group(group);
@@ -228,17 +235,20 @@ void add_mask_options(CLI::App& command, TraceOptions& options) {
   command
       .add_option("--lengths", options.lengths,
                   "Keys that are no padding, one number or one a sample (5,3)")
+      ->check(whole_number())
       ->delimiter(',')
       ->allow_extra_args(false)
       ->group(group);
-  command
-      .add_option("--mask-tensor", options.from_file.mask_tensor,
-                  "Boolean tensor of the file that broadcasts to [B,H,T,S]; needs --true-means")
-      ->group(group);
+  CLI::Option* mask_tensor =
+      command
+          .add_option("--mask-tensor", options.from_file.mask_tensor,
+                      "Boolean tensor of the file that broadcasts to [B,H,T,S]; needs --true-means")
+          ->group(group);
   command
       .add_option("--true-means", options.true_means,
                   "Whether true keeps or drops a position: libraries disagree")
       ->check(CLI::IsMember({"keep", "drop"}))
+      ->needs(mask_tensor)
       ->group(group);
   command
       .add_option("--bias-tensor", options.from_file.bias_tensor,
@@ -249,9 +259,11 @@ void add_mask_options(CLI::App& command, TraceOptions& options) {
 void add_display_options(CLI::App& command, TraceOptions& options) {
   const char* group = "What is shown";
   command.add_option("--sample", options.choice.sample, "Which sample")
+      ->check(whole_number())
       ->capture_default_str()
       ->group(group);
   command.add_option("--head", options.choice.heads, "Which heads (2,5); all where not given")
+      ->check(whole_number())
       ->delimiter(',')
       ->allow_extra_args(false)
       ->group(group);

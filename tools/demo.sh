@@ -2,6 +2,8 @@
 # What qkv shows, on activations that were recorded from real models.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# Threads that wait sleep instead of spinning: kinder to a machine that does other work beside this.
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 
 show() {
   local heading=$1

@@ -6,6 +6,9 @@
 #include <stdexcept>
 #include <utility>
 
+#include "base/broadcast.h"
+#include "base/corner.h"
+
 namespace qkv {
 namespace {
 
@@ -56,27 +59,6 @@ std::vector<Index> expand(const std::vector<Index>& list, Index batch) {
   return result;
 }
 
-/// The offset of the diagonal for each sample.
-std::vector<Index> bind_corner(std::string_view operation, std::string_view rule,
-                               const std::optional<Corner>& corner, const MaskShape& shape) {
-  if (!corner && shape.queries != shape.keys) {
-    fail(operation,
-         fmt::format("expected a corner (Corner::top_left() or Corner::bottom_right()) for a {} "
-                     "rule when T and S differ, got none with T={}, S={}",
-                     rule, shape.queries, shape.keys));
-  }
-  std::vector<Index> offsets(static_cast<std::size_t>(shape.batch), 0);
-  if (corner) {
-    if (!corner->offsets().empty()) {
-      check_entries(operation, "corner offsets", corner->offsets().size(), shape);
-    }
-    for (Index b = 0; b < shape.batch; ++b) {
-      offsets[static_cast<std::size_t>(b)] = corner->offset(b, shape.queries, shape.keys);
-    }
-  }
-  return offsets;
-}
-
 void check_axis(std::string_view operation, std::string_view what, std::span<const Index> got,
                 std::span<const Index> full, bool may_broadcast_first_only) {
   for (std::size_t axis = 0; axis < full.size(); ++axis) {
@@ -108,9 +90,6 @@ std::shared_ptr<const Tensor<bool, Rank>> keep_flags(std::string_view operation,
   }
   return keep;
 }
-
-/// Index into an axis that may be broadcast.
-Index at(Index extent, Index index) { return extent == 1 ? 0 : index; }
 
 std::string corner_suffix(const std::optional<Corner>& corner) {
   return corner ? ", " + corner->describe() : "";
@@ -275,7 +254,7 @@ BoundMask Mask::bind(std::string_view operation, const MaskShape& shape) const {
         Overloaded{
             [&](const Causal& r) {
               BoundMask::Band band;
-              band.offset = bind_corner(operation, "causal", r.corner, shape);
+              band.offset = bind_corner(operation, "mask", "a causal rule", r.corner, shape);
               band.right = 0;
               if (!r.prefix_lengths.empty()) {
                 check_entries(operation, "prefix lengths", r.prefix_lengths.size(), shape);
@@ -285,7 +264,7 @@ BoundMask Mask::bind(std::string_view operation, const MaskShape& shape) const {
               bound.bands_.push_back(std::move(band));
             },
             [&](const SlidingWindow& r) {
-              bound.bands_.push_back({bind_corner(operation, "window", r.window.corner, shape),
+              bound.bands_.push_back({bind_corner(operation, "mask", "a window rule", r.window.corner, shape),
                                       r.window.left,
                                       r.window.right,
                                       {}});
@@ -339,17 +318,16 @@ KeyRange BoundMask::key_range(Index b, Index t) const noexcept {
 }
 
 bool BoundMask::passes_pointwise_rules(Index b, Index h, Index t, Index s) const noexcept {
+  const auto at = [](const auto& tensor, Index sample, Index position) {
+    return tensor(broadcast_index(tensor.shape(0), sample), position);
+  };
   for (const Pointwise& rule : pointwise_) {
     const bool keeps = std::visit(
         Overloaded{
-            [&](const KeyPadding& r) { return (*r.keep)(at(r.keep->shape(0), b), s); },
-            [&](const Documents& r) {
-              return (*r.query)(at(r.query->shape(0), b), t) == (*r.key)(at(r.key->shape(0), b), s);
-            },
+            [&](const KeyPadding& r) { return at(*r.keep, b, s); },
+            [&](const Documents& r) { return at(*r.query, b, t) == at(*r.key, b, s); },
             [&](const BooleanTensor& r) {
-              const Tensor<bool, 4>& keep = *r.keep;
-              return keep(at(keep.shape(0), b), at(keep.shape(1), h), at(keep.shape(2), t),
-                          at(keep.shape(3), s));
+              return broadcast_at(std::as_const(*r.keep).view(), b, h, t, s);
             },
         },
         rule);

@@ -6,6 +6,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "base/corner.h"
+
 namespace qkv {
 namespace {
 
@@ -81,23 +83,8 @@ std::vector<Index> bind_alibi(std::string_view operation, const Alibi& alibi,
       fail(operation, "alibi", fmt::format("expected finite slopes, got {}", slope));
     }
   }
-  if (!alibi.corner && shape.queries != shape.keys) {
-    fail(operation, "alibi",
-         fmt::format("expected a corner (Corner::top_left() or Corner::bottom_right()) when T and "
-                     "S differ, got none with T={}, S={}",
-                     shape.queries, shape.keys));
-  }
-  const Corner corner = alibi.corner.value_or(Corner::top_left());
-  const auto entries = static_cast<Index>(corner.offsets().size());
-  if (entries > 1 && entries != shape.batch) {
-    fail(operation, "alibi",
-         fmt::format("expected 1 or B={} corner offsets, got {}", shape.batch, entries));
-  }
-  std::vector<Index> offsets(static_cast<std::size_t>(shape.batch));
-  for (Index b = 0; b < shape.batch; ++b) {
-    offsets[static_cast<std::size_t>(b)] = corner.offset(b, shape.queries, shape.keys);
-  }
-  return offsets;
+  return bind_corner(operation, "alibi", "the distances", alibi.corner,
+                     {shape.batch, shape.heads, shape.queries, shape.keys});
 }
 
 }  // namespace

@@ -130,6 +130,22 @@ void run(Trace& trace, const TraceInput& input, const HeadTensors& call) {
 
 }  // namespace
 
+std::string_view name_of(Storage storage) {
+  switch (storage) {
+    case Storage::Computed:
+      return "computed";
+    case Storage::View:
+      return "view";
+    case Storage::Copy:
+      return "copy";
+    case Storage::Given:
+      return "given";
+    case Storage::Absent:
+      return "absent";
+  }
+  return "";
+}
+
 double needed_bytes(const TraceSizes& sizes) {
   const auto [batch, heads, queries, keys] = sizes.shape;
   // In floating point, which does not overflow. An extent of 0 counts as 1: nothing loops over the

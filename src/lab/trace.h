@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -59,6 +60,9 @@ enum class Storage : std::uint8_t {
   Given,     ///< read as it is
   Absent,    ///< not in the input, so there is nothing to show but the shape
 };
+
+/// "computed", "view", "copy", "given" or "absent".
+std::string_view name_of(Storage storage);
 
 /// One tensor on the way through attention.
 struct LayoutRow {

@@ -27,22 +27,6 @@ Json numbers(const std::vector<double>& values) {
   return list;
 }
 
-std::string_view name_of(Storage storage) {
-  switch (storage) {
-    case Storage::Computed:
-      return "computed";
-    case Storage::View:
-      return "view";
-    case Storage::Copy:
-      return "copy";
-    case Storage::Given:
-      return "given";
-    case Storage::Absent:
-      return "absent";
-  }
-  return "";
-}
-
 /// A view as nested lists, axis by axis.
 template <class T, int Rank>
 Json nested(const TensorView<const T, Rank>& view, std::size_t axis = 0,

@@ -39,22 +39,6 @@ class Page {
   std::string text_;
 };
 
-std::string_view name_of(Storage storage) {
-  switch (storage) {
-    case Storage::Computed:
-      return "computed";
-    case Storage::View:
-      return "view";
-    case Storage::Copy:
-      return "copy";
-    case Storage::Given:
-      return "given";
-    case Storage::Absent:
-      return "not there";
-  }
-  return "";
-}
-
 void write_head(const Trace& trace, const TextStyle& style, Page& page) {
   for (const std::string& line : wrap("qkv trace of " + printable(trace.source), style.width)) {
     page.line(bold(style, line));
@@ -85,7 +69,7 @@ void write_layout(const Trace& trace, const TextStyle& style, Page& page) {
                absent           ? ""
                : row.contiguous ? "yes"
                                 : "no",
-               absent ? "" : each + grouped_number(row.bytes), std::string(name_of(row.storage))});
+               absent ? "" : each + grouped_number(row.bytes), std::string(absent ? "not there" : name_of(row.storage))});
   }
   const std::vector<std::string> rows = table.lines(2);
   page.line(dim(style, rows.front()));

@@ -7,6 +7,7 @@
 // where f is scale and softcap; the sink takes weight p_sink = exp(sink − lse) and has no value, so dp_sink = 0.
 #include <cmath>
 
+#include "base/broadcast.h"
 #include "qkv/reference.h"
 #include "reference/head.h"
 
@@ -108,12 +109,10 @@ void bias_and_sink_backward(const Call<T>& call, const Head& head, const HeadSco
                             const AttentionInputGradients<double>& results) {
   const AttentionShape& shape = call.plan.shape;
   if (results.bias) {
-    const TensorView<double, 4>& bias = *results.bias;
-    const auto at = [&](int axis, Index index) { return bias.shape(axis) == 1 ? 0 : index; };
     for (Index t = 0; t < shape.queries; ++t) {
       for (Index s = 0; s < shape.keys; ++s) {
         if (!scores.visible(t, s)) continue;
-        bias(at(0, head.b), at(1, head.h), at(2, t), at(3, s)) += gradients.score(t, s);
+        broadcast_at(*results.bias, head.b, head.h, t, s) += gradients.score(t, s);
       }
     }
   }

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "base/broadcast.h"
+
 namespace qkv::reference {
 namespace {
 
@@ -23,9 +25,7 @@ void load_matrix(const TensorView<const T, 4>& source, Index b, Index h,
 template <class T>
 double bias_of(const AttentionInputs<T>& inputs, const Head& head, Index t, Index s) {
   if (!inputs.bias) return 0;
-  const TensorView<const T, 4>& bias = *inputs.bias;
-  const auto at = [&](int axis, Index index) { return bias.shape(axis) == 1 ? 0 : index; };
-  return static_cast<double>(bias(at(0, head.b), at(1, head.h), at(2, t), at(3, s)));
+  return static_cast<double>(broadcast_at(*inputs.bias, head.b, head.h, t, s));
 }
 
 /// −slope·|t + offset − s|; 0 without ALiBi.
