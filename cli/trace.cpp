@@ -196,7 +196,7 @@ void add_input_options(CLI::App& command, TraceOptions& options) {
                            "Tokens S of a second input that keys and values come from (cross "
                            "attention)"));
   sized(command.add_option("--seed", options.sizes.seed, "Seed of the numbers"))
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0))
       ->capture_default_str();
 
   const char* typed = "Numbers typed in, one query worked out step by step";

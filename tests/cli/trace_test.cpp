@@ -145,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"BeyondInteger",
                  {"--tokens", "99999999999999999999"},
                  "expected a whole number below 2^63, got \"99999999999999999999\""},
-        BadInput{"NegativeSeed", {"--seed", "-1"}, "--seed"},
+        BadInput{"NegativeSeed", {"--seed", "-1"}, "--seed: expected 0 or more, got -1"},
         BadInput{"NoInteger", {"--lengths", "3,x"}, "expected a whole number"},
         BadInput{"UnknownTensor",
                  {kLayer, "--mask-tensor", "nope", "--true-means", "keep"},
