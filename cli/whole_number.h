@@ -5,8 +5,8 @@
 #include <limits>
 #include <string>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "qkv/tensor.h"
 

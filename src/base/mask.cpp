@@ -250,49 +250,49 @@ BoundMask Mask::bind(std::string_view operation, const MaskShape& shape) const {
   const Extents<2> keys{shape.batch, shape.keys};
   const Extents<4> scores{shape.batch, shape.heads, shape.queries, shape.keys};
   for (const MaskRule& rule : rules_) {
-    std::visit(
-        Overloaded{
-            [&](const Causal& r) {
-              BoundMask::Band band;
-              band.offset = bind_corner(operation, "mask", "a causal rule", r.corner, shape);
-              band.right = 0;
-              if (!r.prefix_lengths.empty()) {
-                check_entries(operation, "prefix lengths", r.prefix_lengths.size(), shape);
-                check_at_most_keys(operation, "prefix lengths", r.prefix_lengths, shape);
-                band.prefix = expand(r.prefix_lengths, shape.batch);
-              }
-              bound.bands_.push_back(std::move(band));
-            },
-            [&](const SlidingWindow& r) {
-              bound.bands_.push_back({bind_corner(operation, "mask", "a window rule", r.window.corner, shape),
-                                      r.window.left,
-                                      r.window.right,
-                                      {}});
-            },
-            [&](const KeyLengths& r) {
-              check_entries(operation, "key lengths", r.lengths.size(), shape);
-              check_at_most_keys(operation, "key lengths", r.lengths, shape);
-              const std::vector<Index> lengths = expand(r.lengths, shape.batch);
-              if (bound.lengths_.empty()) bound.lengths_ = lengths;
-              for (std::size_t b = 0; b < lengths.size(); ++b) {
-                bound.lengths_[b] = std::min(bound.lengths_[b], lengths[b]);
-              }
-            },
-            [&](const KeyPadding& r) {
-              check_axis(operation, "key padding", r.keep->shape(), keys, true);
-              bound.pointwise_.emplace_back(r);
-            },
-            [&](const Documents& r) {
-              check_axis(operation, "query documents", r.query->shape(), queries, true);
-              check_axis(operation, "key documents", r.key->shape(), keys, true);
-              bound.pointwise_.emplace_back(r);
-            },
-            [&](const BooleanTensor& r) {
-              check_axis(operation, "a boolean tensor", r.keep->shape(), scores, false);
-              bound.pointwise_.emplace_back(r);
-            },
-        },
-        rule);
+    std::visit(Overloaded{
+                   [&](const Causal& r) {
+                     BoundMask::Band band;
+                     band.offset = bind_corner(operation, "mask", "a causal rule", r.corner, shape);
+                     band.right = 0;
+                     if (!r.prefix_lengths.empty()) {
+                       check_entries(operation, "prefix lengths", r.prefix_lengths.size(), shape);
+                       check_at_most_keys(operation, "prefix lengths", r.prefix_lengths, shape);
+                       band.prefix = expand(r.prefix_lengths, shape.batch);
+                     }
+                     bound.bands_.push_back(std::move(band));
+                   },
+                   [&](const SlidingWindow& r) {
+                     bound.bands_.push_back(
+                         {bind_corner(operation, "mask", "a window rule", r.window.corner, shape),
+                          r.window.left,
+                          r.window.right,
+                          {}});
+                   },
+                   [&](const KeyLengths& r) {
+                     check_entries(operation, "key lengths", r.lengths.size(), shape);
+                     check_at_most_keys(operation, "key lengths", r.lengths, shape);
+                     const std::vector<Index> lengths = expand(r.lengths, shape.batch);
+                     if (bound.lengths_.empty()) bound.lengths_ = lengths;
+                     for (std::size_t b = 0; b < lengths.size(); ++b) {
+                       bound.lengths_[b] = std::min(bound.lengths_[b], lengths[b]);
+                     }
+                   },
+                   [&](const KeyPadding& r) {
+                     check_axis(operation, "key padding", r.keep->shape(), keys, true);
+                     bound.pointwise_.emplace_back(r);
+                   },
+                   [&](const Documents& r) {
+                     check_axis(operation, "query documents", r.query->shape(), queries, true);
+                     check_axis(operation, "key documents", r.key->shape(), keys, true);
+                     bound.pointwise_.emplace_back(r);
+                   },
+                   [&](const BooleanTensor& r) {
+                     check_axis(operation, "a boolean tensor", r.keep->shape(), scores, false);
+                     bound.pointwise_.emplace_back(r);
+                   },
+               },
+               rule);
   }
   return bound;
 }
@@ -322,15 +322,15 @@ bool BoundMask::passes_pointwise_rules(Index b, Index h, Index t, Index s) const
     return tensor(broadcast_index(tensor.shape(0), sample), position);
   };
   for (const Pointwise& rule : pointwise_) {
-    const bool keeps = std::visit(
-        Overloaded{
-            [&](const KeyPadding& r) { return at(*r.keep, b, s); },
-            [&](const Documents& r) { return at(*r.query, b, t) == at(*r.key, b, s); },
-            [&](const BooleanTensor& r) {
-              return broadcast_at(std::as_const(*r.keep).view(), b, h, t, s);
-            },
-        },
-        rule);
+    const bool keeps =
+        std::visit(Overloaded{
+                       [&](const KeyPadding& r) { return at(*r.keep, b, s); },
+                       [&](const Documents& r) { return at(*r.query, b, t) == at(*r.key, b, s); },
+                       [&](const BooleanTensor& r) {
+                         return broadcast_at(std::as_const(*r.keep).view(), b, h, t, s);
+                       },
+                   },
+                   rule);
     if (!keeps) return false;
   }
   return true;

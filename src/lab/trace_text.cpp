@@ -69,7 +69,8 @@ void write_layout(const Trace& trace, const TextStyle& style, Page& page) {
                absent           ? ""
                : row.contiguous ? "yes"
                                 : "no",
-               absent ? "" : each + grouped_number(row.bytes), std::string(absent ? "not there" : name_of(row.storage))});
+               absent ? "" : each + grouped_number(row.bytes),
+               std::string(absent ? "not there" : name_of(row.storage))});
   }
   const std::vector<std::string> rows = table.lines(2);
   page.line(dim(style, rows.front()));
