@@ -158,6 +158,11 @@ class BoundMask {
   /// Whether some rule (padding flags, documents, a boolean tensor) decides key by key.
   bool has_pointwise_rules() const noexcept { return !pointwise_.empty(); }
   bool row_sees_a_key(Index b, Index h, Index t) const noexcept;
+
+  using Pointwise =
+      std::variant<mask_rules::KeyPadding, mask_rules::Documents, mask_rules::BooleanTensor>;
+  /// The rules that decide key by key; their tensors fit shape().
+  const std::vector<Pointwise>& pointwise_rules() const noexcept { return pointwise_; }
   const MaskShape& shape() const noexcept { return shape_; }
 
  private:
@@ -169,9 +174,6 @@ class BoundMask {
     std::optional<Index> right = std::nullopt;
     std::vector<Index> prefix;
   };
-  using Pointwise =
-      std::variant<mask_rules::KeyPadding, mask_rules::Documents, mask_rules::BooleanTensor>;
-
   bool passes_pointwise_rules(Index b, Index h, Index t, Index s) const noexcept;
 
   MaskShape shape_;

@@ -189,13 +189,84 @@ std::vector<NamedView> named_inputs(const AttentionInputs<T>& inputs) {
   return views;
 }
 
-template AttentionPlan validate_inputs(std::string_view, const AttentionInputs<double>&);
-template AttentionPlan validate_inputs(std::string_view, const AttentionInputs<float>&);
-template AttentionPlan validate_inputs(std::string_view, const AttentionInputs<Float16>&);
-template AttentionPlan validate_inputs(std::string_view, const AttentionInputs<BFloat16>&);
-template std::vector<NamedView> named_inputs(const AttentionInputs<double>&);
-template std::vector<NamedView> named_inputs(const AttentionInputs<float>&);
-template std::vector<NamedView> named_inputs(const AttentionInputs<Float16>&);
-template std::vector<NamedView> named_inputs(const AttentionInputs<BFloat16>&);
+template <class T, class R>
+void validate_outputs(std::string_view operation, const AttentionInputs<T>& inputs,
+                      const AttentionShape& shape, const AttentionOutputs<R>& outputs) {
+  std::vector<NamedView> views{{"context", footprint(outputs.context)}};
+  expect_shape(operation, views[0],
+               Extents<4>{shape.batch, shape.heads, shape.queries, shape.value_width});
+  if (outputs.weights) {
+    views.push_back({"weights", footprint(*outputs.weights)});
+    expect_shape(operation, views.back(),
+                 Extents<4>{shape.batch, shape.heads, shape.queries, shape.keys});
+  }
+  if (outputs.log_sum_exp) {
+    views.push_back({"log_sum_exp", footprint(*outputs.log_sum_exp)});
+    expect_shape(operation, views.back(), Extents<3>{shape.batch, shape.heads, shape.queries});
+  }
+  validate_outputs(operation, views, named_inputs(inputs));
+}
+
+template <class T, class R>
+void validate_gradients(std::string_view operation, const AttentionInputs<T>& inputs,
+                        const AttentionShape& shape,
+                        const AttentionOutputGradients<R>& output_gradients,
+                        const AttentionInputGradients<R>& input_gradients) {
+  const Extents<4> scores{shape.batch, shape.heads, shape.queries, shape.keys};
+  std::vector<NamedView> read = named_inputs(inputs);
+  const auto reads = [&](const NamedView& view, std::span<const Index> expected) {
+    expect_shape(operation, view, expected);
+    read.push_back(view);
+  };
+  reads({"context gradient", footprint(output_gradients.context)},
+        Extents<4>{shape.batch, shape.heads, shape.queries, shape.value_width});
+  if (output_gradients.weights) {
+    reads({"weights gradient", footprint(*output_gradients.weights)}, scores);
+  }
+  if (output_gradients.log_sum_exp) {
+    reads({"log_sum_exp gradient", footprint(*output_gradients.log_sum_exp)},
+          Extents<3>{shape.batch, shape.heads, shape.queries});
+  }
+
+  std::vector<NamedView> written;
+  const auto writes = [&](const NamedView& view, std::span<const Index> expected) {
+    expect_shape(operation, view, expected);
+    written.push_back(view);
+  };
+  writes({"query gradient", footprint(input_gradients.query)}, inputs.query.shape());
+  writes({"key gradient", footprint(input_gradients.key)}, inputs.key.shape());
+  writes({"value gradient", footprint(input_gradients.value)}, inputs.value.shape());
+  if (input_gradients.bias) {
+    if (!inputs.bias) {
+      fail(operation, "bias gradient", "expected none, as the inputs have no bias, got one");
+    }
+    writes({"bias gradient", footprint(*input_gradients.bias)}, inputs.bias->shape());
+  }
+  if (input_gradients.sink) {
+    if (!inputs.sink) {
+      fail(operation, "sink gradient", "expected none, as the inputs have no sink, got one");
+    }
+    writes({"sink gradient", footprint(*input_gradients.sink)}, Extents<1>{shape.heads});
+  }
+  validate_outputs(operation, written, read);
+}
+
+#define QKV_INSTANTIATE_RESULTS(T, R)                                                         \
+  template void validate_outputs(std::string_view, const AttentionInputs<T>&,                 \
+                                 const AttentionShape&, const AttentionOutputs<R>&);          \
+  template void validate_gradients(std::string_view, const AttentionInputs<T>&,               \
+                                   const AttentionShape&, const AttentionOutputGradients<R>&, \
+                                   const AttentionInputGradients<R>&);
+#define QKV_INSTANTIATE(T)                                                             \
+  template AttentionPlan validate_inputs(std::string_view, const AttentionInputs<T>&); \
+  template std::vector<NamedView> named_inputs(const AttentionInputs<T>&);             \
+  QKV_INSTANTIATE_RESULTS(T, double)                                                   \
+  QKV_INSTANTIATE_RESULTS(T, float)
+QKV_INSTANTIATE(double)
+QKV_INSTANTIATE(float)
+QKV_INSTANTIATE(Float16)
+QKV_INSTANTIATE(BFloat16)
+#undef QKV_INSTANTIATE
+#undef QKV_INSTANTIATE_RESULTS
 
 }  // namespace qkv

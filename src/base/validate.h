@@ -1,12 +1,11 @@
 // Checks the arguments of an attention call once, at the public edge, before any work.
 #pragma once
 
-#include <string_view>
-
 #include <span>
+#include <string_view>
 #include <vector>
-#include "base/overlap.h"
 
+#include "base/overlap.h"
 #include "qkv/attention.h"
 
 namespace qkv {
@@ -46,6 +45,19 @@ struct NamedView {
 /// memory with another output or an input.
 void validate_outputs(std::string_view operation, std::span<const NamedView> outputs,
                       std::span<const NamedView> inputs);
+
+/// What a forward call writes fits its sizes and is apart from what it reads. R is the element of the results.
+template <class T, class R>
+void validate_outputs(std::string_view operation, const AttentionInputs<T>& inputs,
+                      const AttentionShape& shape, const AttentionOutputs<R>& outputs);
+
+/// The same for a backward call: what it reads besides the inputs, and what it writes. A gradient of a bias or sink
+/// needs that bias or sink.
+template <class T, class R>
+void validate_gradients(std::string_view operation, const AttentionInputs<T>& inputs,
+                        const AttentionShape& shape,
+                        const AttentionOutputGradients<R>& output_gradients,
+                        const AttentionInputGradients<R>& input_gradients);
 
 /// Throws unless the view has this shape, addresses that can be computed without overflow, and data
 /// where it is not empty.

@@ -127,49 +127,6 @@ void fill_zero(const TensorView<double, Rank>& view) {
                           [&](std::ptrdiff_t offset) { view.data()[offset] = 0; });
 }
 
-template <class T>
-void check_gradients(const AttentionInputs<T>& inputs, const AttentionShape& shape,
-                     const AttentionOutputGradients<double>& upstream,
-                     const AttentionInputGradients<double>& results) {
-  const Extents<4> scores{shape.batch, shape.heads, shape.queries, shape.keys};
-  std::vector<NamedView> read = named_inputs(inputs);
-  const auto reads = [&](const NamedView& view, std::span<const Index> expected) {
-    expect_shape(kOperation, view, expected);
-    read.push_back(view);
-  };
-  reads({"context gradient", footprint(upstream.context)},
-        Extents<4>{shape.batch, shape.heads, shape.queries, shape.value_width});
-  if (upstream.weights) reads({"weights gradient", footprint(*upstream.weights)}, scores);
-  if (upstream.log_sum_exp) {
-    reads({"log_sum_exp gradient", footprint(*upstream.log_sum_exp)},
-          Extents<3>{shape.batch, shape.heads, shape.queries});
-  }
-
-  std::vector<NamedView> written;
-  const auto writes = [&](const NamedView& view, std::span<const Index> expected) {
-    expect_shape(kOperation, view, expected);
-    written.push_back(view);
-  };
-  writes({"query gradient", footprint(results.query)}, inputs.query.shape());
-  writes({"key gradient", footprint(results.key)}, inputs.key.shape());
-  writes({"value gradient", footprint(results.value)}, inputs.value.shape());
-  if (results.bias) {
-    if (!inputs.bias) {
-      throw std::invalid_argument(
-          "reference::backward: bias gradient: expected none, as the inputs have no bias, got one");
-    }
-    writes({"bias gradient", footprint(*results.bias)}, inputs.bias->shape());
-  }
-  if (results.sink) {
-    if (!inputs.sink) {
-      throw std::invalid_argument(
-          "reference::backward: sink gradient: expected none, as the inputs have no sink, got one");
-    }
-    writes({"sink gradient", footprint(*results.sink)}, Extents<1>{shape.heads});
-  }
-  validate_outputs(kOperation, written, read);
-}
-
 }  // namespace
 
 template <class T>
@@ -178,7 +135,7 @@ void backward(const AttentionInputs<T>& inputs,
               const AttentionInputGradients<double>& input_gradients) {
   const AttentionPlan plan = validate_inputs(kOperation, inputs);
   const AttentionShape& shape = plan.shape;
-  check_gradients(inputs, shape, output_gradients, input_gradients);
+  validate_gradients(kOperation, inputs, shape, output_gradients, input_gradients);
   const bool has_work = shape.batch > 0 && shape.heads > 0 && shape.queries > 0;
   std::optional<Head> head;
   std::optional<HeadScores> scores;

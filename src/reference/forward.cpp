@@ -26,32 +26,14 @@ void return_row(const Head& head, const HeadScores& scores, Index t,
   }
 }
 
-template <class T>
-void check_outputs(const AttentionInputs<T>& inputs, const AttentionShape& shape,
-                   const AttentionOutputs<double>& outputs) {
-  constexpr std::string_view kOperation = "reference::forward";
-  std::vector<NamedView> views{{"context", footprint(outputs.context)}};
-  expect_shape(kOperation, views[0],
-               Extents<4>{shape.batch, shape.heads, shape.queries, shape.value_width});
-  if (outputs.weights) {
-    views.push_back({"weights", footprint(*outputs.weights)});
-    expect_shape(kOperation, views.back(),
-                 Extents<4>{shape.batch, shape.heads, shape.queries, shape.keys});
-  }
-  if (outputs.log_sum_exp) {
-    views.push_back({"log_sum_exp", footprint(*outputs.log_sum_exp)});
-    expect_shape(kOperation, views.back(), Extents<3>{shape.batch, shape.heads, shape.queries});
-  }
-  validate_outputs(kOperation, views, named_inputs(inputs));
-}
-
 }  // namespace
 
 template <class T>
 void forward(const AttentionInputs<T>& inputs, const AttentionOutputs<double>& outputs) {
-  const AttentionPlan plan = validate_inputs("reference::forward", inputs);
+  constexpr std::string_view kOperation = "reference::forward";
+  const AttentionPlan plan = validate_inputs(kOperation, inputs);
   const AttentionShape& shape = plan.shape;
-  check_outputs(inputs, shape, outputs);
+  validate_outputs(kOperation, inputs, shape, outputs);
   if (shape.batch == 0 || shape.heads == 0 || shape.queries == 0) return;
 
   Head head(shape);

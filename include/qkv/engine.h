@@ -1,0 +1,70 @@
+// The engine: exact attention in tiles, on all cores, in the arithmetic of its storage.
+//
+// Same arguments and same meaning as the oracle (qkv/reference.h), without a score matrix in memory: a tile of queries
+// meets one segment of 256 keys after the other and keeps a running softmax (Milakov and Gimelshein, "Online
+// normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022). What a mask hides is skipped.
+//
+// Arithmetic: float64 in float64; float32, and float16 and bfloat16 (storage alone), in float32.
+//
+// Bits: for a given SIMD target the results of a query depend on that query, its visible keys and values with their
+// positions, and the options. They do not depend on the number of threads, on the rest of the batch, or on how the
+// queries are divided into calls (give the diagonal's position with Corner::at). Segments lie at multiples of 256 keys
+// and are merged in order.
+//
+// Threads: OpenMP's pool, options.threads of it at most. Calls are re-entrant; a Workspace belongs to one call at a time.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "qkv/attention.h"
+
+namespace qkv::engine {
+
+/// What the engine computes with, for a storage type.
+template <class T>
+using Arithmetic = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+/// The SIMD targets that this build holds and this processor runs, the fastest first, by Highway's names
+/// ("AVX3", "AVX2", "SSE4", "NEON"; the last one is the portable one).
+std::vector<std::string> targets();
+
+/// Memory that calls reuse. It grows to what the largest call needed and is freed with the object.
+class Workspace {
+ public:
+  Workspace();
+  ~Workspace();
+  Workspace(Workspace&&) noexcept;
+  Workspace& operator=(Workspace&&) noexcept;
+
+  /// Bytes held.
+  std::size_t bytes() const noexcept;
+
+ private:
+  friend class WorkspaceAccess;
+  struct Memory;
+  std::unique_ptr<Memory> memory_;
+};
+
+struct Options {
+  /// Threads to use at most, 1 or more; what OpenMP would use where absent.
+  std::optional<int> threads;
+  /// One of targets(); the fastest where absent.
+  std::optional<std::string> target;
+  /// Memory to reuse; where absent each thread that calls keeps one of its own.
+  Workspace* workspace = nullptr;
+};
+
+/// Computes context and, where asked for, weights and log-sum-exp. Any strides in; out, any under which no
+/// element repeats, apart from every input. Throws std::invalid_argument where arguments do not fit together,
+/// std::bad_alloc where memory is short; outputs are untouched then. Extra memory: keys and values once more for
+/// a few heads, and a few tiles a thread.
+template <class T>
+void forward(const AttentionInputs<T>& inputs, const AttentionOutputs<Arithmetic<T>>& outputs,
+             const Options& options = {});
+
+}  // namespace qkv::engine

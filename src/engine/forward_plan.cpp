@@ -1,0 +1,113 @@
+#include "engine/forward_plan.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "engine/tile_rows.h"
+#include "engine/workspace.h"
+
+namespace qkv::engine {
+namespace {
+
+using kernels::kSegmentKeys;
+
+constexpr Index divide_up(Index a, Index b) { return (a + b - 1) / b; }
+
+/// Up to this many rows a kv head, the keys are divided among threads instead of the rows.
+constexpr Index kFewRows = 24;
+/// Below this many multiply-adds a second thread costs more than it brings.
+constexpr double kWorthAThread = 1 << 18;
+/// Parts of the work a thread, so that they end at about the same time.
+constexpr Index kPartsAThread = 4;
+
+/// The keys that the rules of position and length leave to any row.
+KeyRange keys_of_all_rows(const BoundMask& mask) {
+  KeyRange all{std::numeric_limits<Index>::max(), 0};
+  for (Index b = 0; b < mask.shape().batch; ++b) {
+    for (Index t = 0; t < mask.shape().queries; ++t) {
+      const KeyRange range = mask.key_range(b, t);
+      if (range.begin == range.end) continue;
+      all.begin = std::min(all.begin, range.begin);
+      all.end = std::max(all.end, range.end);
+    }
+  }
+  return all.begin < all.end ? all : KeyRange{0, 0};
+}
+
+}  // namespace
+
+template <class T>
+ForwardPlan plan_forward(const Call<T>& call, bool with_weights, int threads) {
+  using A = Arithmetic<T>;
+  const AttentionShape& shape = call.shape();
+  const Index n = call.kernels.panel_width;
+  const Index block = call.kernels.block_rows;
+  ForwardPlan plan;
+  plan.kv_heads = shape.batch * shape.kv_heads;
+  const KeyRange keys = keys_of_all_rows(call.plan.mask);
+  plan.first_segment = keys.begin / kSegmentKeys;
+  plan.segments = divide_up(keys.end, kSegmentKeys) - plan.first_segment;
+  plan.columns = divide_up(std::max<Index>(shape.value_width, 1), n) * n;
+  plan.segment_keys_elements = kSegmentKeys * shape.key_width;
+  plan.segment_values_elements = kSegmentKeys * plan.columns;
+
+  const Index rows = shape.queries * shape.group();
+  plan.by_keys = rows <= kFewRows && !with_weights;
+  const double work = static_cast<double>(plan.kv_heads) * static_cast<double>(rows) *
+                      static_cast<double>(keys.end - keys.begin) *
+                      static_cast<double>(shape.key_width + shape.value_width);
+  const auto useful = static_cast<Index>(std::min(work / kWorthAThread + 1, 1e6));
+  const Index most = std::min<Index>(threads, useful);
+  if (plan.by_keys) {
+    plan.tile_rows = divide_up(rows, block) * block;
+    const Index wanted = most == 1 ? 1 : divide_up(kPartsAThread * most, plan.kv_heads);
+    plan.runs = std::clamp<Index>(wanted, 1, std::max<Index>(plan.segments, 1));
+    plan.threads = static_cast<int>(std::min(most, plan.kv_heads * plan.runs));
+  } else {
+    // Large tiles read the panels less often, small ones share the work better.
+    const Index enough = divide_up(plan.kv_heads * rows, 2 * kPartsAThread * most);
+    plan.tile_rows = std::min(divide_up(rows, block) * block,
+                              std::clamp(divide_up(enough, block) * block,
+                                         kTileRows / 2 / block * block, kTileRows / block * block));
+    plan.tiles = divide_up(rows, plan.tile_rows);
+    plan.threads = static_cast<int>(
+        std::min(most, plan.kv_heads * std::max(plan.tiles, plan.segments)));
+    plan.slots = std::min<Index>(plan.kv_heads, plan.threads == 1 ? 1 : plan.threads + 1);
+  }
+
+  Layout layout;
+  plan.progress_at = layout.add<ForwardProgress>(product({plan.kv_heads}));
+  if (!plan.by_keys) {
+    plan.finite_at = layout.add<std::uint8_t>(product({plan.slots, plan.segments}));
+    plan.panels_at = layout.add<A>(
+        product({plan.slots, plan.segments,
+                 plan.segment_keys_elements + plan.segment_values_elements}));
+  } else if (plan.runs > 1) {
+    plan.states_at = layout.add<A>(
+        product({plan.kv_heads, plan.segments, plan.tile_rows, plan.columns + 2}));
+  }
+  Layout own;
+  plan.query_at = own.add<A>(product({plan.tile_rows, shape.key_width}));
+  plan.scores_at = own.add<A>(product({block, kernels::kScoreStride}));
+  plan.max_at = own.add<A>(product({plan.tile_rows}));
+  plan.sum_at = own.add<A>(product({plan.tile_rows}));
+  plan.context_at = own.add<A>(product({plan.tile_rows, plan.columns}));
+  const Index row_width = std::max({shape.key_width, shape.value_width, Index{1}});
+  plan.row_at = own.add<A>(product({std::is_same_v<T, A> ? block : kSegmentKeys, row_width}));
+  if (plan.by_keys) {
+    plan.keys_at = own.add<A>(product({plan.segment_keys_elements}));
+    plan.values_at = own.add<A>(product({plan.segment_values_elements}));
+  }
+  plan.thread_bytes = own.bytes();
+  plan.threads_at = layout.add<std::byte>(
+      product({plan.threads, static_cast<Index>(plan.thread_bytes)}));
+  plan.bytes = layout.bytes();
+  return plan;
+}
+
+template ForwardPlan plan_forward(const Call<double>&, bool, int);
+template ForwardPlan plan_forward(const Call<float>&, bool, int);
+template ForwardPlan plan_forward(const Call<Float16>&, bool, int);
+template ForwardPlan plan_forward(const Call<BFloat16>&, bool, int);
+
+}  // namespace qkv::engine

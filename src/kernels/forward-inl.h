@@ -1,0 +1,307 @@
+// A block of queries against a segment of keys. Included once for every SIMD target.
+#if defined(QKV_KERNELS_FORWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QKV_KERNELS_FORWARD_INL_H_
+#undef QKV_KERNELS_FORWARD_INL_H_
+#else
+#define QKV_KERNELS_FORWARD_INL_H_
+#endif
+
+#include "hwy/contrib/math/math-inl.h"
+#include "hwy/highway.h"
+#include "kernels/exp2-inl.h"
+#include "kernels/kernel_table.h"
+#include "kernels/product-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qkv::kernels::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// The panels of a segment that a block computes.
+struct PanelRange {
+  std::ptrdiff_t begin;  // keys, multiples of the panel's width
+  std::ptrdiff_t end;
+};
+
+template <class T>
+HWY_INLINE PanelRange PanelsOf(const Visibility& visibility) {
+  const auto n = static_cast<std::ptrdiff_t>(2 * hn::Lanes(Full<T>()));
+  return {visibility.begin / n * n, (visibility.end + n - 1) / n * n};
+}
+
+/// Softcap, bias and ALiBi of one row.
+template <class T>
+HWY_NOINLINE void ModifyRow(const Modifiers<T>& modifiers, int row, const PanelRange& panels,
+                            const Visibility& visibility, T* HWY_RESTRICT scores) {
+  const Full<T> d;
+  using V = hn::Vec<Full<T>>;
+  const auto lanes = static_cast<std::ptrdiff_t>(hn::Lanes(d));
+  if (modifiers.softcap != 0) {
+    const V cap = hn::Set(d, modifiers.softcap);
+    const V inverse = hn::Set(d, 1 / modifiers.softcap);
+    for (std::ptrdiff_t j = panels.begin; j < panels.end; j += lanes) {
+      const V x = hn::Load(d, scores + j);
+      hn::Store(hn::Mul(cap, hn::Tanh(d, hn::Mul(x, inverse))), d, scores + j);
+    }
+  }
+  if (modifiers.bias != nullptr) {
+    // Only keys that exist have a bias, so the ends go one by one.
+    const T* HWY_RESTRICT bias = modifiers.bias[row];
+    std::ptrdiff_t j = visibility.begin;
+    for (; j < visibility.end && j % lanes != 0; ++j) scores[j] += bias[j];
+    for (; j + lanes <= visibility.end; j += lanes) {
+      hn::Store(hn::Add(hn::Load(d, scores + j), hn::LoadU(d, bias + j)), d, scores + j);
+    }
+    for (; j < visibility.end; ++j) scores[j] += bias[j];
+  }
+  if (modifiers.alibi_slopes != nullptr) {
+    // Distances are whole numbers, exact up to the precision of T.
+    const V slope = hn::Set(d, -modifiers.alibi_slopes[row]);
+    const V query = hn::Set(d, static_cast<T>(modifiers.alibi_offsets[row]));
+    for (std::ptrdiff_t j = panels.begin; j < panels.end; j += lanes) {
+      const V key = hn::Iota(d, static_cast<T>(j));
+      const V distance = hn::Abs(hn::Sub(query, key));
+      hn::Store(hn::MulAdd(slope, distance, hn::Load(d, scores + j)), d, scores + j);
+    }
+  }
+}
+
+/// Scores that the row does not see become −∞.
+template <class T>
+HWY_INLINE void HideKeys(const Visibility& visibility, int row, const PanelRange& panels,
+                         T* HWY_RESTRICT scores) {
+  constexpr T kHidden = -std::numeric_limits<T>::infinity();
+  std::ptrdiff_t begin = visibility.begin;
+  std::ptrdiff_t end = visibility.end;
+  if (!visibility.all) {
+    begin = visibility.row_begin[row];
+    end = visibility.row_end[row];
+    if (begin >= end) begin = end = panels.end;
+  }
+  for (std::ptrdiff_t j = panels.begin; j < begin; ++j) scores[j] = kHidden;
+  for (std::ptrdiff_t j = end; j < panels.end; ++j) scores[j] = kHidden;
+  if (!visibility.all && visibility.flags != nullptr) {
+    const std::uint8_t* HWY_RESTRICT flags = visibility.flags[row];
+    for (std::ptrdiff_t j = begin; j < end; ++j) scores[j] = flags[j] != 0 ? scores[j] : kHidden;
+  }
+}
+
+/// Scores of the block, −∞ where hidden.
+template <class T>
+HWY_INLINE void Score(const Block<T>& block, const PanelRange& panels) {
+  const auto n = static_cast<std::ptrdiff_t>(2 * hn::Lanes(Full<T>()));
+  WithRows(block.rows, [&](auto rows) HWY_ATTR {
+    for (std::ptrdiff_t first = panels.begin; first < panels.end; first += n) {
+      Product<Into::Set, decltype(rows)::value, T>(block.query, 1, kBlockRows,
+                                                   block.keys + first * block.depth, block.depth,
+                                                   {block.scores + first, kScoreStride});
+    }
+  });
+  const Modifiers<T>& modifiers = block.modifiers;
+  const bool modified =
+      modifiers.softcap != 0 || modifiers.bias != nullptr || modifiers.alibi_slopes != nullptr;
+  const bool ragged = !block.visibility.all || block.visibility.begin != panels.begin ||
+                      block.visibility.end != panels.end;
+  if (!modified && !ragged) return;
+  for (int row = 0; row < block.rows; ++row) {
+    T* scores = block.scores + row * kScoreStride;
+    if (modified) ModifyRow(modifiers, row, panels, block.visibility, scores);
+    HideKeys(block.visibility, row, panels, scores);
+  }
+}
+
+template <class T>
+HWY_INLINE T RowMax(const T* HWY_RESTRICT scores, const PanelRange& panels) {
+  const Full<T> d;
+  using V = hn::Vec<Full<T>>;
+  const auto lanes = static_cast<std::ptrdiff_t>(hn::Lanes(d));
+  V largest0 = hn::Set(d, -std::numeric_limits<T>::infinity());
+  V largest1 = largest0;
+  for (std::ptrdiff_t j = panels.begin; j < panels.end; j += 2 * lanes) {
+    largest0 = hn::Max(hn::Load(d, scores + j), largest0);
+    largest1 = hn::Max(hn::Load(d, scores + j + lanes), largest1);
+  }
+  return hn::GetLane(hn::MaxOfLanes(d, hn::Max(largest0, largest1)));
+}
+
+/// scores ← exp2(base·(scores − max)); returns their sum. A hidden score, −∞, becomes 0.
+template <bool kScaled, class T>
+HWY_INLINE T Exponentiate(T* HWY_RESTRICT scores, const PanelRange& panels, T max, T base) {
+  const Full<T> d;
+  using V = hn::Vec<Full<T>>;
+  const auto lanes = static_cast<std::ptrdiff_t>(hn::Lanes(d));
+  const V shift = hn::Set(d, max);
+  const V factor = hn::Set(d, base);
+  // Two sums, of the even and the odd vectors of the segment: their order does not depend on the range.
+  V sum0 = hn::Zero(d);
+  V sum1 = hn::Zero(d);
+  for (std::ptrdiff_t j = panels.begin; j < panels.end; j += 2 * lanes) {
+    V x0 = hn::Sub(hn::Load(d, scores + j), shift);
+    V x1 = hn::Sub(hn::Load(d, scores + j + lanes), shift);
+    if constexpr (kScaled) {
+      x0 = hn::Mul(x0, factor);
+      x1 = hn::Mul(x1, factor);
+    }
+    const V p0 = Exp2(d, x0);
+    const V p1 = Exp2(d, x1);
+    sum0 = hn::Add(sum0, p0);
+    sum1 = hn::Add(sum1, p1);
+    hn::Store(p0, d, scores + j);
+    hn::Store(p1, d, scores + j + lanes);
+  }
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(sum0, sum1)));
+}
+
+/// A maximum to subtract: 0 for a row that has seen nothing, as −∞ less −∞ is NaN.
+template <class T>
+HWY_INLINE T Reference(T max) {
+  return max == -std::numeric_limits<T>::infinity() ? T{0} : max;
+}
+
+/// The factors with which a state (max, sum) and a later one are merged; updates max and sum.
+template <class T>
+HWY_INLINE void Merge(std::int32_t rows, T base, const T* HWY_RESTRICT next_max,
+                      const T* HWY_RESTRICT next_sum, T* HWY_RESTRICT max, T* HWY_RESTRICT sum,
+                      T* HWY_RESTRICT decay, T* HWY_RESTRICT gain) {
+  const hn::CappedTag<T, 4> d;
+  const auto lanes = static_cast<std::int32_t>(hn::Lanes(d));
+  for (std::int32_t row = 0; row < rows; ++row) {
+    const T largest = next_max[row] > max[row] ? next_max[row] : max[row];
+    decay[row] = base * (max[row] - Reference(largest));
+    gain[row] = base * (next_max[row] - Reference(largest));
+    max[row] = largest;
+  }
+  for (std::int32_t row = 0; row < rows; row += lanes) {
+    hn::StoreU(Exp2(d, hn::LoadU(d, decay + row)), d, decay + row);
+    hn::StoreU(Exp2(d, hn::LoadU(d, gain + row)), d, gain + row);
+  }
+  for (std::int32_t row = 0; row < rows; ++row) {
+    sum[row] = sum[row] * decay[row] + next_sum[row] * gain[row];
+  }
+}
+
+/// context ← decay·context + gain·p·v over the keys that each row sees, for values that are not all finite: 0·∞ would be
+/// NaN. The same order of operations as Product.
+template <class T>
+HWY_NOINLINE void AggregateVisible(const Block<T>& block, const T* HWY_RESTRICT decay,
+                                   const T* HWY_RESTRICT gain, T* HWY_RESTRICT context) {
+  const Full<T> d;
+  using V = hn::Vec<Full<T>>;
+  const auto lanes = static_cast<std::ptrdiff_t>(hn::Lanes(d));
+  const std::ptrdiff_t n = 2 * lanes;
+  const Visibility& visibility = block.visibility;
+  for (int row = 0; row < block.rows; ++row) {
+    const T* HWY_RESTRICT weights = block.scores + row * kScoreStride;
+    const std::ptrdiff_t begin = visibility.all ? visibility.begin : visibility.row_begin[row];
+    const std::ptrdiff_t end = visibility.all ? visibility.end : visibility.row_end[row];
+    const std::uint8_t* flags =
+        visibility.all || visibility.flags == nullptr ? nullptr : visibility.flags[row];
+    for (std::ptrdiff_t column = 0; column < block.columns; column += n) {
+      const T* HWY_RESTRICT values = block.values + column * kSegmentKeys;
+      V sum0 = hn::Zero(d);
+      V sum1 = hn::Zero(d);
+      for (std::ptrdiff_t j = begin; j < end; ++j) {
+        if (flags != nullptr && flags[j] == 0) continue;
+        const V weight = hn::Set(d, weights[j]);
+        sum0 = hn::MulAdd(weight, hn::Load(d, values + j * n), sum0);
+        sum1 = hn::MulAdd(weight, hn::Load(d, values + j * n + lanes), sum1);
+      }
+      T* HWY_RESTRICT target = context + row * block.columns + column;
+      const V d0 = hn::Set(d, decay[row]);
+      const V g0 = hn::Set(d, gain[row]);
+      hn::Store(hn::MulAdd(sum0, g0, hn::Mul(hn::Load(d, target), d0)), d, target);
+      hn::Store(hn::MulAdd(sum1, g0, hn::Mul(hn::Load(d, target + lanes), d0)), d, target + lanes);
+    }
+  }
+}
+
+template <class T>
+HWY_NOINLINE void Attend(const Block<T>& block, const RowState<T>& state) noexcept {
+  const PanelRange panels = PanelsOf<T>(block.visibility);
+  Score(block, panels);
+  constexpr int kPadded = kMostBlockRows + 4;
+  T next_max[kPadded] = {};
+  T next_sum[kPadded] = {};
+  T decay[kPadded] = {};
+  T gain[kPadded] = {};
+  for (int row = 0; row < block.rows; ++row) {
+    T* scores = block.scores + row * kScoreStride;
+    next_max[row] = RowMax(scores, panels);
+    const T reference = Reference(next_max[row]);
+    next_sum[row] = block.base == 1 ? Exponentiate<false>(scores, panels, reference, block.base)
+                                    : Exponentiate<true>(scores, panels, reference, block.base);
+  }
+  Merge(block.rows, block.base, next_max, next_sum, state.max, state.sum, decay, gain);
+  if (!block.finite_values && !block.visibility.all) {
+    AggregateVisible(block, decay, gain, state.context);
+    return;
+  }
+  const auto n = static_cast<std::ptrdiff_t>(2 * hn::Lanes(Full<T>()));
+  const std::ptrdiff_t begin = block.visibility.begin;
+  const std::ptrdiff_t depth = block.visibility.end - begin;
+  WithRows(block.rows, [&](auto rows) HWY_ATTR {
+    for (std::ptrdiff_t column = 0; column < block.columns; column += n) {
+      Product<Into::Fold, decltype(rows)::value, T>(
+          block.scores + begin, kScoreStride, 1, block.values + column * kSegmentKeys + begin * n,
+          depth, {state.context + column, block.columns, decay, gain});
+    }
+  });
+}
+
+template <class T>
+HWY_NOINLINE void MergeStates(const RowState<T>& state, const RowState<T>& next, std::int32_t rows,
+                              std::int32_t columns, T base) noexcept {
+  const Full<T> d;
+  const auto lanes = static_cast<std::ptrdiff_t>(hn::Lanes(d));
+  constexpr int kPadded = kMostBlockRows + 4;
+  T decay[kPadded] = {};
+  T gain[kPadded] = {};
+  Merge(rows, base, next.max, next.sum, state.max, state.sum, decay, gain);
+  for (std::int32_t row = 0; row < rows; ++row) {
+    const auto d0 = hn::Set(d, decay[row]);
+    const auto g0 = hn::Set(d, gain[row]);
+    T* HWY_RESTRICT target = state.context + std::ptrdiff_t{row} * columns;
+    const T* HWY_RESTRICT from = next.context + std::ptrdiff_t{row} * columns;
+    for (std::ptrdiff_t j = 0; j < columns; j += lanes) {
+      hn::Store(hn::MulAdd(hn::Load(d, from + j), g0, hn::Mul(hn::Load(d, target + j), d0)), d,
+                target + j);
+    }
+  }
+}
+
+template <class T>
+HWY_NOINLINE void Finish(const T* HWY_RESTRICT context, T sum, std::ptrdiff_t width,
+                         T* HWY_RESTRICT target) noexcept {
+  const Full<T> d;
+  const auto lanes = static_cast<std::ptrdiff_t>(hn::Lanes(d));
+  const T inverse = 1 / sum;
+  const auto factor = hn::Set(d, inverse);
+  std::ptrdiff_t j = 0;
+  for (; j + lanes <= width; j += lanes) {
+    hn::StoreU(hn::MulAdd(hn::Load(d, context + j), factor, hn::Zero(d)), d, target + j);
+  }
+  for (; j < width; ++j) target[j] = context[j] * inverse + T{0};
+}
+
+template <class T>
+HWY_NOINLINE void Weigh(const Block<T>& block, const T* max, const T* sum) noexcept {
+  const Full<T> d;
+  const auto lanes = static_cast<std::ptrdiff_t>(hn::Lanes(d));
+  const PanelRange panels = PanelsOf<T>(block.visibility);
+  Score(block, panels);
+  for (int row = 0; row < block.rows; ++row) {
+    T* HWY_RESTRICT scores = block.scores + row * kScoreStride;
+    const auto shift = hn::Set(d, Reference(max[row]));
+    const auto total = hn::Set(d, sum[row]);
+    const auto factor = hn::Set(d, block.base);
+    for (std::ptrdiff_t j = panels.begin; j < panels.end; j += lanes) {
+      const auto power = Exp2(d, hn::Mul(factor, hn::Sub(hn::Load(d, scores + j), shift)));
+      hn::Store(hn::Div(power, total), d, scores + j);
+    }
+  }
+}
+
+}  // namespace qkv::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // QKV_KERNELS_FORWARD_INL_H_

@@ -1,0 +1,80 @@
+#include "kernels/kernel_table.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <type_traits>
+
+// Targets that would only repeat another one's code, or that have not been tested.
+#define HWY_DISABLED_TARGETS \
+  (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/kernel_table.cpp"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+
+#include "hwy/highway.h"
+#include "kernels/forward-inl.h"
+#include "kernels/pack-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qkv::kernels::HWY_NAMESPACE {
+
+template <class T>
+KernelTable<T> MakeTable() {
+  KernelTable<T> table;
+  table.panel_width = static_cast<std::ptrdiff_t>(2 * hn::Lanes(Full<T>()));
+  table.block_rows = kBlockRows;
+  table.pack_rows = &PackRows<T>;
+  table.pack_keys = &PackKeys<T>;
+  table.pack_query = &PackQuery<T>;
+  table.attend = &Attend<T>;
+  table.merge = &MergeStates<T>;
+  table.finish = &Finish<T>;
+  table.weigh = &Weigh<T>;
+  return table;
+}
+
+Target MakeTarget() {
+  return {hwy::TargetName(HWY_TARGET), MakeTable<float>(), MakeTable<double>()};
+}
+
+}  // namespace qkv::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace qkv::kernels {
+namespace {
+
+HWY_EXPORT(MakeTarget);
+
+Target make_target(std::int64_t target) {
+  hwy::ChosenTarget chosen;
+  chosen.Update(target);
+  // The first entry of the dispatch table is Highway's own choice; with one target the table has no other.
+  constexpr std::size_t kEntries = std::extent_v<decltype(HWY_DISPATCH_TABLE(MakeTarget))>;
+  return HWY_DISPATCH_TABLE(MakeTarget)[kEntries == 1 ? 0 : chosen.GetIndex()]();
+}
+
+struct TargetList {
+  TargetList() noexcept {
+    std::int64_t left = hwy::SupportedTargets() & HWY_TARGETS;
+    while (left != 0 && count < targets.size()) {
+      const std::int64_t best = left & -left;  // the lowest bit is the best target
+      targets[count++] = make_target(best);
+      left &= left - 1;
+    }
+  }
+  std::array<Target, 16> targets;
+  std::size_t count = 0;
+};
+
+}  // namespace
+
+std::span<const Target> targets() {
+  static const TargetList list;
+  return {list.targets.data(), list.count};
+}
+
+}  // namespace qkv::kernels
+#endif  // HWY_ONCE

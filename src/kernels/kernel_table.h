@@ -1,0 +1,133 @@
+// The inner kernels of the engine, one table of functions for each SIMD target.
+//
+// A kernel works on one block: up to `block_rows` rows of queries against the keys of one segment. It has no
+// policy, allocates nothing and treats every row alike whatever its neighbours, so that the bits of a row depend
+// on that row, its visible keys and their absolute positions alone.
+//
+// Layouts, n = panel_width (two vectors), R = block_rows:
+//
+//   query block    [depth][R]                      row r of the block in column r; absent rows are 0
+//   key panels     [S/n][depth][n]                 key j of a panel in column j
+//   row panels     [width/n][rows][n]              row r, columns [n·p, n·p + n): values, and operands of gradients
+//   scores         [R][kScoreStride]               of the keys of one segment
+//   context        [R][columns]                    columns = width rounded up to panels
+//
+// Scores times `base` are logarithms to base 2: base is 1 where log₂e is folded into the scale of the queries, and log₂e
+// where a modifier stands between the product and the score.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace qkv::kernels {
+
+/// Keys of a segment of the forward pass, anchored at multiples of it: the unit of the softmax's merge order.
+inline constexpr std::ptrdiff_t kSegmentKeys = 256;
+/// Keys of a block of the backward pass: a multiple of every panel and every block of rows.
+inline constexpr std::ptrdiff_t kGradientKeys = 192;
+/// Rows of a tile of the backward pass.
+inline constexpr std::ptrdiff_t kGradientRows = 48;
+/// Distance of two rows of scores: not a power of two, so that rows do not share cache sets.
+inline constexpr std::ptrdiff_t kScoreStride = kSegmentKeys + 16;
+/// The most rows of a block that any target has.
+inline constexpr std::ptrdiff_t kMostBlockRows = 12;
+
+/// Rows of elements that lie `row` elements apart, their elements `column` apart.
+template <class T>
+struct Strided {
+  const T* data = nullptr;
+  std::ptrdiff_t row = 0;
+  std::ptrdiff_t column = 1;
+};
+
+/// What stands between the product of query and key and the score: per row, softcap, then bias, then ALiBi.
+template <class T>
+struct Modifiers {
+  T softcap = 0;                   ///< 0 for none
+  const T* const* bias = nullptr;  ///< of each row, from the segment's first key on, dense; or null
+  const T* alibi_slopes = nullptr;     ///< of each row, or null
+  const double* alibi_offsets = nullptr;  ///< of each row: position of the query less that of the segment's first key
+};
+
+/// Which keys [0, kSegmentKeys) of the segment each row sees.
+struct Visibility {
+  std::int32_t begin = 0;  ///< no row sees a key outside of [begin, end)
+  std::int32_t end = 0;
+  bool all = true;                            ///< every row sees all of [begin, end)
+  const std::int32_t* row_begin = nullptr;    ///< of each row, where not all
+  const std::int32_t* row_end = nullptr;
+  const std::uint8_t* const* flags = nullptr;  ///< of each row one byte a key, 1 where visible; or null for none
+};
+
+/// The running softmax of a block: Σ exp2(base·(score − max)) and that sum weighted by the values.
+template <class T>
+struct RowState {
+  T* max = nullptr;      ///< [R], −∞ at the start
+  T* sum = nullptr;      ///< [R]
+  T* context = nullptr;  ///< [R][columns]
+};
+
+template <class T>
+struct Block {
+  std::int32_t rows = 0;  ///< at most R
+  std::int32_t depth = 0;
+  std::int32_t columns = 0;
+  const T* query = nullptr;   ///< query block
+  const T* keys = nullptr;    ///< key panels of the segment
+  const T* values = nullptr;  ///< row panels of the segment, kSegmentKeys rows each
+  bool finite_values = true;  ///< else hidden rows of values must not be touched
+  Visibility visibility;
+  Modifiers<T> modifiers;
+  T base = 1;
+  T* scores = nullptr;  ///< scratch
+};
+
+template <class T>
+struct KernelTable {
+  std::ptrdiff_t panel_width = 0;
+  std::ptrdiff_t block_rows = 0;
+
+  /// rows × width elements into row panels of `panel_rows` rows; rows and columns that do not exist become 0.
+  /// Returns whether all are finite.
+  bool (*pack_rows)(const Strided<T>& source, std::ptrdiff_t rows, std::ptrdiff_t width,
+                    std::ptrdiff_t panel_rows, T* target) noexcept = nullptr;
+  /// keys × depth elements into key panels; keys that do not exist become 0 up to the last panel's end.
+  void (*pack_keys)(const Strided<T>& source, std::ptrdiff_t keys, std::ptrdiff_t depth,
+                    T* target) noexcept = nullptr;
+  /// rows × depth elements times `scale` into one query block; absent rows become 0.
+  void (*pack_query)(const Strided<T>& source, std::ptrdiff_t rows, std::ptrdiff_t depth, T scale,
+                     T* target) noexcept = nullptr;
+  /// One segment further: scores, softmax, values.
+  void (*attend)(const Block<T>& block, const RowState<T>& state) noexcept = nullptr;
+  /// Merges the state of a later segment into an earlier one's.
+  void (*merge)(const RowState<T>& state, const RowState<T>& next, std::int32_t rows,
+                std::int32_t columns, T base) noexcept = nullptr;
+  /// target[j] = context[j]/sum for j < width; −0 becomes 0, for hidden keys may have changed its sign.
+  void (*finish)(const T* context, T sum, std::ptrdiff_t width, T* target) noexcept = nullptr;
+  /// exp2(base·(score − max))/sum into block.scores, exact 0 where hidden.
+  void (*weigh)(const Block<T>& block, const T* max, const T* sum) noexcept = nullptr;
+};
+
+struct Target {
+  std::string_view name;  ///< "AVX3", "AVX2", "SSE4", "NEON", "SCALAR", …
+  KernelTable<float> float32;
+  KernelTable<double> float64;
+};
+
+template <class T>
+const KernelTable<T>& table_of(const Target& target) noexcept;
+template <>
+inline const KernelTable<float>& table_of(const Target& target) noexcept {
+  return target.float32;
+}
+template <>
+inline const KernelTable<double>& table_of(const Target& target) noexcept {
+  return target.float64;
+}
+
+/// The targets that were compiled and that this processor runs, the fastest first.
+std::span<const Target> targets();
+
+}  // namespace qkv::kernels

@@ -1,0 +1,119 @@
+// The one inner product of the engine: a block of rows times a panel. Included once for every SIMD target.
+#if defined(QKV_KERNELS_PRODUCT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QKV_KERNELS_PRODUCT_INL_H_
+#undef QKV_KERNELS_PRODUCT_INL_H_
+#else
+#define QKV_KERNELS_PRODUCT_INL_H_
+#endif
+
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qkv::kernels::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <class T>
+using Full = hn::ScalableTag<T>;
+
+/// Rows of a block: with 32 vector registers 24 accumulators hide the latency of the multiply-adds, with 16 there is
+/// room for 12.
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
+inline constexpr int kBlockRows = 12;
+#else
+inline constexpr int kBlockRows = 6;
+#endif
+
+/// What becomes of the sums.
+enum class Into : unsigned char {
+  Set,   ///< c = Σ
+  Add,   ///< c = c + Σ
+  Fold,  ///< c = decay·c + gain·Σ, by row
+};
+
+template <class T>
+struct Target2D {
+  T* data;
+  std::ptrdiff_t row;
+  const T* decay = nullptr;
+  const T* gain = nullptr;
+};
+
+/// c[i][j] ← Σ_k a[i·RowStep + k·depth_step]·b[k·n + j] for i < R and the n = two vectors of columns j. Each sum runs over k
+/// in order, whatever R is.
+template <Into into, int R, class T>
+HWY_INLINE void Product(const T* HWY_RESTRICT a, std::ptrdiff_t row_step,
+                        std::ptrdiff_t depth_step, const T* HWY_RESTRICT b, std::ptrdiff_t depth,
+                        const Target2D<T>& c) {
+  const Full<T> d;
+  using V = hn::Vec<Full<T>>;
+  const auto lanes = static_cast<std::ptrdiff_t>(hn::Lanes(d));
+  V sum[static_cast<std::size_t>(R)][2];
+  for (int i = 0; i < R; ++i) sum[i][0] = sum[i][1] = hn::Zero(d);
+
+  std::ptrdiff_t k = 0;
+  for (; k + 4 <= depth; k += 4) {
+    HWY_UNROLL(4)
+    for (int u = 0; u < 4; ++u) {
+      const V b0 = hn::Load(d, b);
+      const V b1 = hn::Load(d, b + lanes);
+      HWY_UNROLL(16)
+      for (int i = 0; i < R; ++i) {
+        const V x = hn::Set(d, a[i * row_step]);
+        sum[i][0] = hn::MulAdd(x, b0, sum[i][0]);
+        sum[i][1] = hn::MulAdd(x, b1, sum[i][1]);
+      }
+      a += depth_step;
+      b += 2 * lanes;
+    }
+  }
+  for (; k < depth; ++k) {
+    const V b0 = hn::Load(d, b);
+    const V b1 = hn::Load(d, b + lanes);
+    HWY_UNROLL(16)
+    for (int i = 0; i < R; ++i) {
+      const V x = hn::Set(d, a[i * row_step]);
+      sum[i][0] = hn::MulAdd(x, b0, sum[i][0]);
+      sum[i][1] = hn::MulAdd(x, b1, sum[i][1]);
+    }
+    a += depth_step;
+    b += 2 * lanes;
+  }
+
+  HWY_UNROLL(16)
+  for (int i = 0; i < R; ++i) {
+    T* HWY_RESTRICT target = c.data + i * c.row;
+    if constexpr (into == Into::Add) {
+      sum[i][0] = hn::Add(hn::Load(d, target), sum[i][0]);
+      sum[i][1] = hn::Add(hn::Load(d, target + lanes), sum[i][1]);
+    } else if constexpr (into == Into::Fold) {
+      const V decay = hn::Set(d, c.decay[i]);
+      const V gain = hn::Set(d, c.gain[i]);
+      sum[i][0] = hn::MulAdd(sum[i][0], gain, hn::Mul(hn::Load(d, target), decay));
+      sum[i][1] = hn::MulAdd(sum[i][1], gain, hn::Mul(hn::Load(d, target + lanes), decay));
+    }
+    hn::Store(sum[i][0], d, target);
+    hn::Store(sum[i][1], d, target + lanes);
+  }
+}
+
+/// Calls body(number) with the smallest compiled number of rows that holds `rows`.
+template <class Body>
+HWY_INLINE void WithRows(std::int32_t rows, const Body& body) {
+  if (rows <= 1) {
+    body(std::integral_constant<int, 1>());
+  } else if (rows <= 2) {
+    body(std::integral_constant<int, 2>());
+  } else if (rows <= 4) {
+    body(std::integral_constant<int, 4>());
+  } else if (kBlockRows > 6 && rows <= 8) {
+    body(std::integral_constant<int, 8>());
+  } else {
+    body(std::integral_constant<int, kBlockRows>());
+  }
+}
+
+}  // namespace qkv::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // QKV_KERNELS_PRODUCT_INL_H_

@@ -1,0 +1,12 @@
+// Attention as one would first write it, in the precision of its storage: what the engine's rounding is measured by.
+#pragma once
+
+#include "tests/reference/run.h"
+
+namespace qkv::cases {
+
+/// The oracle's formula, row by row, with plain sums in T. T is float or double.
+template <class T>
+Outputs straightforward_forward(const AttentionInputs<T>& inputs);
+
+}  // namespace qkv::cases
