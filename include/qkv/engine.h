@@ -67,4 +67,28 @@ template <class T>
 void forward(const AttentionInputs<T>& inputs, const AttentionOutputs<Arithmetic<T>>& outputs,
              const Options& options = {});
 
+/// What the backward pass needs of the forward.
+template <class T>
+struct ForwardResults {
+  TensorView<const T, 4> context;      ///< [B,H,T,Dv]
+  TensorView<const T, 3> log_sum_exp;  ///< [B,H,T]
+};
+
+/// Which queries the backward pass goes through.
+enum class Queries : unsigned char {
+  All,
+  /// A query all of whose output gradients are 0 contributes nothing, even where it is NaN or infinite.
+  WithGradient,
+};
+
+/// Computes the derivatives of a loss whose derivatives with respect to the outputs are given; T is float or double.
+/// Weights are computed again from the log-sum-exp (Dao et al., 2022), tiles that the mask hides are skipped. Bits: those
+/// of a query's gradient do not depend on the other queries; no gradient's bits depend on threads or batch. The same
+/// errors as forward; extra memory a few tiles a thread, and two numbers a query.
+template <class T>
+void backward(const AttentionInputs<T>& inputs, const ForwardResults<T>& results,
+              const AttentionOutputGradients<T>& output_gradients,
+              const AttentionInputGradients<T>& input_gradients, const Options& options = {},
+              Queries queries = Queries::All);
+
 }  // namespace qkv::engine

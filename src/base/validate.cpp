@@ -211,9 +211,11 @@ template <class T, class R>
 void validate_gradients(std::string_view operation, const AttentionInputs<T>& inputs,
                         const AttentionShape& shape,
                         const AttentionOutputGradients<R>& output_gradients,
-                        const AttentionInputGradients<R>& input_gradients) {
+                        const AttentionInputGradients<R>& input_gradients,
+                        std::span<const NamedView> also_read) {
   const Extents<4> scores{shape.batch, shape.heads, shape.queries, shape.keys};
   std::vector<NamedView> read = named_inputs(inputs);
+  read.insert(read.end(), also_read.begin(), also_read.end());
   const auto reads = [&](const NamedView& view, std::span<const Index> expected) {
     expect_shape(operation, view, expected);
     read.push_back(view);
@@ -256,7 +258,7 @@ void validate_gradients(std::string_view operation, const AttentionInputs<T>& in
                                  const AttentionShape&, const AttentionOutputs<R>&);          \
   template void validate_gradients(std::string_view, const AttentionInputs<T>&,               \
                                    const AttentionShape&, const AttentionOutputGradients<R>&, \
-                                   const AttentionInputGradients<R>&);
+                                   const AttentionInputGradients<R>&, std::span<const NamedView>);
 #define QKV_INSTANTIATE(T)                                                             \
   template AttentionPlan validate_inputs(std::string_view, const AttentionInputs<T>&); \
   template std::vector<NamedView> named_inputs(const AttentionInputs<T>&);             \

@@ -52,12 +52,13 @@ void validate_outputs(std::string_view operation, const AttentionInputs<T>& inpu
                       const AttentionShape& shape, const AttentionOutputs<R>& outputs);
 
 /// The same for a backward call: what it reads besides the inputs, and what it writes. A gradient of a bias or sink
-/// needs that bias or sink.
+/// needs that bias or sink. `also_read` is apart from the results too.
 template <class T, class R>
 void validate_gradients(std::string_view operation, const AttentionInputs<T>& inputs,
                         const AttentionShape& shape,
                         const AttentionOutputGradients<R>& output_gradients,
-                        const AttentionInputGradients<R>& input_gradients);
+                        const AttentionInputGradients<R>& input_gradients,
+                        std::span<const NamedView> also_read = {});
 
 /// Throws unless the view has this shape, addresses that can be computed without overflow, and data
 /// where it is not empty.

@@ -99,9 +99,9 @@ class Forward {
 template <class T>
 ThreadMemory<Arithmetic<T>> Forward<T>::memory_of(int thread) const noexcept {
   const std::size_t base = plan_.threads_at + static_cast<std::size_t>(thread) * plan_.thread_bytes;
-  return {at<A>(base + plan_.query_at),   at<A>(base + plan_.scores_at), at<A>(base + plan_.max_at),
-          at<A>(base + plan_.sum_at),     at<A>(base + plan_.context_at), at<A>(base + plan_.row_at),
-          at<A>(base + plan_.keys_at),    at<A>(base + plan_.values_at)};
+  return {at<A>(base + plan_.query_at), at<A>(base + plan_.scores_at),  at<A>(base + plan_.max_at),
+          at<A>(base + plan_.sum_at),   at<A>(base + plan_.context_at), at<A>(base + plan_.row_at),
+          at<A>(base + plan_.keys_at),  at<A>(base + plan_.values_at)};
 }
 
 /// Rows [first, first + count) of a head, as the kernels read them: where they lie, or widened into `storage`.
@@ -109,8 +109,8 @@ template <class T>
 kernels::Strided<Arithmetic<T>> Forward<T>::rows_of(const TensorView<const T, 4>& source, Index b,
                                                     Index h, Index first, Index count,
                                                     A* storage) const noexcept {
-  const T* data = source.data() + b * source.stride(0) + h * source.stride(1) +
-                  first * source.stride(2);
+  const T* data =
+      source.data() + b * source.stride(0) + h * source.stride(1) + first * source.stride(2);
   if constexpr (std::is_same_v<T, A>) {
     static_cast<void>(count);
     static_cast<void>(storage);
@@ -119,8 +119,7 @@ kernels::Strided<Arithmetic<T>> Forward<T>::rows_of(const TensorView<const T, 4>
     const Index width = source.shape(3);
     for (Index row = 0; row < count; ++row) {
       for (Index d = 0; d < width; ++d) {
-        storage[row * width + d] =
-            widened<A>(data[row * source.stride(2) + d * source.stride(3)]);
+        storage[row * width + d] = widened<A>(data[row * source.stride(2) + d * source.stride(3)]);
       }
     }
     return {storage, width, 1};
@@ -244,8 +243,8 @@ void Forward<T>::finish(const TileRows& tile, const ThreadMemory<A>& own) const 
     }
     if (outputs_.log_sum_exp) {
       const double unit = call_.modified() ? 1 : std::numbers::ln2;
-      (*outputs_.log_sum_exp)(tile.kv.b, h, t) = static_cast<A>(
-          static_cast<double>(max) * unit + std::log(static_cast<double>(sum)));
+      (*outputs_.log_sum_exp)(tile.kv.b, h, t) =
+          static_cast<A>(static_cast<double>(max) * unit + std::log(static_cast<double>(sum)));
     }
   }
 }
@@ -306,8 +305,10 @@ void Forward<T>::run_by_tiles(const ThreadMemory<A>& own) noexcept {
     std::uint8_t* finite = at<std::uint8_t>(plan_.finite_at) + slot * segments;
     if (part < segments) {
       if (number >= plan_.slots) {
-        const ForwardProgress& before = at<ForwardProgress>(plan_.progress_at)[number - plan_.slots];
-        while (before.done.load(std::memory_order_acquire) != plan_.tiles) std::this_thread::yield();
+        const ForwardProgress& before =
+            at<ForwardProgress>(plan_.progress_at)[number - plan_.slots];
+        while (before.done.load(std::memory_order_acquire) != plan_.tiles)
+          std::this_thread::yield();
       }
       finite[part] = pack_segment(kv, plan_.first_segment + part, keys + part * key_step_,
                                   values + part * value_step_, own.row)
@@ -317,7 +318,8 @@ void Forward<T>::run_by_tiles(const ThreadMemory<A>& own) noexcept {
       continue;
     }
     while (progress.packed.load(std::memory_order_acquire) != segments) std::this_thread::yield();
-    const Index last_first = per_head - 1 - part;  // the last rows first: under a causal mask they see most
+    const Index last_first =
+        per_head - 1 - part;  // the last rows first: under a causal mask they see most
     const Index first = last_first * plan_.tile_rows;
     tile.assign(call_.plan.mask, order_, kv, first, std::min(plan_.tile_rows, rows - first));
     pack_queries(tile, own);
@@ -357,8 +359,8 @@ void Forward<T>::run_by_keys(const ThreadMemory<A>& own) noexcept {
     for (Index place = begin; place < end; ++place) {
       const Index segment = plan_.first_segment + place;
       if (plan_.runs > 1) start(tile, own, false);
-      const bool seen = segment * kSegmentKeys < tile.keys.end &&
-                        (segment + 1) * kSegmentKeys > tile.keys.begin;
+      const bool seen =
+          segment * kSegmentKeys < tile.keys.end && (segment + 1) * kSegmentKeys > tile.keys.begin;
       if (seen) {
         const bool finite = pack_segment(kv, segment, own.keys, own.values, own.row);
         attend(tile, segment, own.keys, own.values, finite, own, block_rows_);
@@ -432,7 +434,7 @@ void forward(const AttentionInputs<T>& inputs, const AttentionOutputs<Arithmetic
   work.run(layout.threads);
 }
 
-#define QKV_INSTANTIATE(T)                                                                      \
+#define QKV_INSTANTIATE(T)                                                                 \
   template void forward(const AttentionInputs<T>&, const AttentionOutputs<Arithmetic<T>>&, \
                         const Options&);
 QKV_INSTANTIATE(double)

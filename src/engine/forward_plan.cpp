@@ -70,8 +70,8 @@ ForwardPlan plan_forward(const Call<T>& call, bool with_weights, int threads) {
                               std::clamp(divide_up(enough, block) * block,
                                          kTileRows / 2 / block * block, kTileRows / block * block));
     plan.tiles = divide_up(rows, plan.tile_rows);
-    plan.threads = static_cast<int>(
-        std::min(most, plan.kv_heads * std::max(plan.tiles, plan.segments)));
+    plan.threads =
+        static_cast<int>(std::min(most, plan.kv_heads * std::max(plan.tiles, plan.segments)));
     plan.slots = std::min<Index>(plan.kv_heads, plan.threads == 1 ? 1 : plan.threads + 1);
   }
 
@@ -79,12 +79,11 @@ ForwardPlan plan_forward(const Call<T>& call, bool with_weights, int threads) {
   plan.progress_at = layout.add<ForwardProgress>(product({plan.kv_heads}));
   if (!plan.by_keys) {
     plan.finite_at = layout.add<std::uint8_t>(product({plan.slots, plan.segments}));
-    plan.panels_at = layout.add<A>(
-        product({plan.slots, plan.segments,
-                 plan.segment_keys_elements + plan.segment_values_elements}));
+    plan.panels_at = layout.add<A>(product(
+        {plan.slots, plan.segments, plan.segment_keys_elements + plan.segment_values_elements}));
   } else if (plan.runs > 1) {
-    plan.states_at = layout.add<A>(
-        product({plan.kv_heads, plan.segments, plan.tile_rows, plan.columns + 2}));
+    plan.states_at =
+        layout.add<A>(product({plan.kv_heads, plan.segments, plan.tile_rows, plan.columns + 2}));
   }
   Layout own;
   plan.query_at = own.add<A>(product({plan.tile_rows, shape.key_width}));
@@ -99,8 +98,8 @@ ForwardPlan plan_forward(const Call<T>& call, bool with_weights, int threads) {
     plan.values_at = own.add<A>(product({plan.segment_values_elements}));
   }
   plan.thread_bytes = own.bytes();
-  plan.threads_at = layout.add<std::byte>(
-      product({plan.threads, static_cast<Index>(plan.thread_bytes)}));
+  plan.threads_at =
+      layout.add<std::byte>(product({plan.threads, static_cast<Index>(plan.thread_bytes)}));
   plan.bytes = layout.bytes();
   return plan;
 }

@@ -58,31 +58,29 @@ void apply(const BoundMask::Pointwise& rule, const Row& row, Index first_key, st
       flags[j] = static_cast<std::uint8_t>(flags[j] & static_cast<std::uint8_t>(keep[j]));
     }
   };
-  std::visit(Overloaded{
-                 [&](const KeyPadding& r) {
-                   keep_where(&(*r.keep)(broadcast_index(r.keep->shape(0), row.b), 0) + first_key);
-                 },
-                 [&](const Documents& r) {
-                   const Index document =
-                       (*r.query)(broadcast_index(r.query->shape(0), row.b), row.t);
-                   const Index* keys =
-                       &(*r.key)(broadcast_index(r.key->shape(0), row.b), 0) + first_key;
-                   for (std::int32_t j = begin; j < end; ++j) {
-                     flags[j] = static_cast<std::uint8_t>(flags[j] &
-                                                          std::uint8_t{keys[j] == document});
-                   }
-                 },
-                 [&](const BooleanTensor& r) {
-                   const bool* keep = &broadcast_at(std::as_const(*r.keep).view(), row.b, row.h,
-                                                    row.t, Index{0});
-                   if (r.keep->shape(3) > 1) {
-                     keep_where(keep + first_key);
-                   } else if (!*keep) {
-                     std::fill(flags + begin, flags + end, std::uint8_t{0});
-                   }
-                 },
-             },
-             rule);
+  std::visit(
+      Overloaded{
+          [&](const KeyPadding& r) {
+            keep_where(&(*r.keep)(broadcast_index(r.keep->shape(0), row.b), 0) + first_key);
+          },
+          [&](const Documents& r) {
+            const Index document = (*r.query)(broadcast_index(r.query->shape(0), row.b), row.t);
+            const Index* keys = &(*r.key)(broadcast_index(r.key->shape(0), row.b), 0) + first_key;
+            for (std::int32_t j = begin; j < end; ++j) {
+              flags[j] = static_cast<std::uint8_t>(flags[j] & std::uint8_t{keys[j] == document});
+            }
+          },
+          [&](const BooleanTensor& r) {
+            const bool* keep =
+                &broadcast_at(std::as_const(*r.keep).view(), row.b, row.h, row.t, Index{0});
+            if (r.keep->shape(3) > 1) {
+              keep_where(keep + first_key);
+            } else if (!*keep) {
+              std::fill(flags + begin, flags + end, std::uint8_t{0});
+            }
+          },
+      },
+      rule);
 }
 
 /// The bias of a row from first_key on: where it lies, or copied into `storage`. Valid for begin <= j < end.
@@ -171,17 +169,20 @@ bool describe(const Call<T>& call, const TileRows& tile, Index first, Index rows
     if (begin >= end) begin = end = 0;
     std::uint8_t* flags = block.flag_rows[slot].data();
     block.flags[slot] = kAllVisible.data();
+    block.bias[slot] =
+        block.bias_rows[slot].data();  // of a row that sees nothing: read, and then hidden
     if (begin < end && call.inputs.bias) {
-      block.bias[slot] = bias_row<T>(*call.inputs.bias, row, first_key, begin, end,
-                                     block.bias_rows[slot].data());
+      block.bias[slot] =
+          bias_row<T>(*call.inputs.bias, row, first_key, begin, end, block.bias_rows[slot].data());
     }
     if (begin < end && (!rules.empty() || call.inputs.bias)) {
-      const KeyRange* before = i > 0 ? &tile.ranges[static_cast<std::size_t>(first + i - 1)] : nullptr;
-      const bool repeats =
-          before != nullptr && !call.inputs.bias && before->begin == range.begin &&
-          before->end == range.end &&
-          std::all_of(rules.begin(), rules.end(),
-                      [&](const auto& rule) { return same_keys(rule, previous, row); });
+      const KeyRange* before =
+          i > 0 ? &tile.ranges[static_cast<std::size_t>(first + i - 1)] : nullptr;
+      const bool repeats = before != nullptr && !call.inputs.bias && before->begin == range.begin &&
+                           before->end == range.end &&
+                           std::all_of(rules.begin(), rules.end(), [&](const auto& rule) {
+                             return same_keys(rule, previous, row);
+                           });
       if (repeats) {
         block.flags[slot] = block.flags[slot - 1];
         begin = block.begin[slot - 1];
@@ -246,9 +247,9 @@ bool sees_a_key(const Call<T>& call, Index b, Index h, Index t) noexcept {
   return false;
 }
 
-#define QKV_INSTANTIATE(T)                                                          \
+#define QKV_INSTANTIATE(T)                                                            \
   template bool describe(const Call<T>&, const TileRows&, Index, Index, Index, Index, \
-                         BlockRows<Arithmetic<T>>&) noexcept;                       \
+                         BlockRows<Arithmetic<T>>&) noexcept;                         \
   template bool sees_a_key(const Call<T>&, Index, Index, Index) noexcept;
 QKV_INSTANTIATE(double)
 QKV_INSTANTIATE(float)

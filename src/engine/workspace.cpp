@@ -8,11 +8,11 @@ namespace qkv::engine {
 
 struct Workspace::Memory {
   explicit Memory(std::size_t size)
-      : data(static_cast<std::byte*>(::operator new(size, std::align_val_t{kAlignment}))),
+      : data(static_cast<std::byte*>(::operator new (size, std::align_val_t{kAlignment}))),
         bytes(size) {}
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
-  ~Memory() { ::operator delete(data, std::align_val_t{kAlignment}); }
+  ~Memory() { ::operator delete (data, std::align_val_t{kAlignment}); }
 
   std::byte* data;
   std::size_t bytes;

@@ -24,9 +24,12 @@ struct Exp2Constants<float> {
   static constexpr float kRound = 12582912.0F;  // 1.5·2^23
   static constexpr int kMantissaBits = 23;
   static constexpr float kSmallest = -126.0F;
-  static constexpr float kPolynomial[] = {
-      1.0F,          0.693146977582F, 0.240222420742F,
-      0.0555073376787F, 0.00967151315164F, 0.00132647197968F};
+  static constexpr float kPolynomial[] = {1.0F,
+                                          0.693146977582F,
+                                          0.240222420742F,
+                                          0.0555073376787F,
+                                          0.00967151315164F,
+                                          0.00132647197968F};
 };
 
 template <>
@@ -34,19 +37,18 @@ struct Exp2Constants<double> {
   static constexpr double kRound = 6755399441055744.0;  // 1.5·2^52
   static constexpr int kMantissaBits = 52;
   static constexpr double kSmallest = -1022.0;
-  static constexpr double kPolynomial[] = {
-      1.0,
-      0.69314718055994532581,
-      0.24022650695910131262,
-      0.055504108664820083114,
-      0.0096181291075941231386,
-      0.0013333558146774607719,
-      0.0001540353045710634442,
-      0.000015252733493190625873,
-      1.3215435285680030459e-6,
-      1.0178199524235817553e-7,
-      7.0737826142859364966e-9,
-      4.4347812964571684572e-10};
+  static constexpr double kPolynomial[] = {1.0,
+                                           0.69314718055994532581,
+                                           0.24022650695910131262,
+                                           0.055504108664820083114,
+                                           0.0096181291075941231386,
+                                           0.0013333558146774607719,
+                                           0.0001540353045710634442,
+                                           0.000015252733493190625873,
+                                           1.3215435285680030459e-6,
+                                           1.0178199524235817553e-7,
+                                           7.0737826142859364966e-9,
+                                           4.4347812964571684572e-10};
 };
 
 /// 2^x for x <= 0 (as scores less their maximum are): 0 below the smallest normal number, exactly 1 at 0, NaN for NaN.

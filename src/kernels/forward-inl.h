@@ -66,11 +66,10 @@ HWY_NOINLINE void ModifyRow(const Modifiers<T>& modifiers, int row, const PanelR
   }
 }
 
-/// Scores that the row does not see become −∞.
+/// What the row does not see becomes `hidden`.
 template <class T>
-HWY_INLINE void HideKeys(const Visibility& visibility, int row, const PanelRange& panels,
-                         T* HWY_RESTRICT scores) {
-  constexpr T kHidden = -std::numeric_limits<T>::infinity();
+HWY_INLINE void SetHidden(const Visibility& visibility, int row, const PanelRange& panels, T hidden,
+                          T* HWY_RESTRICT scores) {
   std::ptrdiff_t begin = visibility.begin;
   std::ptrdiff_t end = visibility.end;
   if (!visibility.all) {
@@ -78,36 +77,55 @@ HWY_INLINE void HideKeys(const Visibility& visibility, int row, const PanelRange
     end = visibility.row_end[row];
     if (begin >= end) begin = end = panels.end;
   }
-  for (std::ptrdiff_t j = panels.begin; j < begin; ++j) scores[j] = kHidden;
-  for (std::ptrdiff_t j = end; j < panels.end; ++j) scores[j] = kHidden;
+  for (std::ptrdiff_t j = panels.begin; j < begin; ++j) scores[j] = hidden;
+  for (std::ptrdiff_t j = end; j < panels.end; ++j) scores[j] = hidden;
   if (!visibility.all && visibility.flags != nullptr) {
     const std::uint8_t* HWY_RESTRICT flags = visibility.flags[row];
-    for (std::ptrdiff_t j = begin; j < end; ++j) scores[j] = flags[j] != 0 ? scores[j] : kHidden;
+    for (std::ptrdiff_t j = begin; j < end; ++j) scores[j] = flags[j] != 0 ? scores[j] : hidden;
+  }
+}
+
+/// target ← the product of a query block and key panels.
+template <class T>
+HWY_INLINE void Match(std::int32_t rows, std::int32_t depth, const T* HWY_RESTRICT query,
+                      const T* HWY_RESTRICT keys, const PanelRange& panels,
+                      T* HWY_RESTRICT target) {
+  const auto n = static_cast<std::ptrdiff_t>(2 * hn::Lanes(Full<T>()));
+  WithRows(rows, [&](auto count) HWY_ATTR {
+    for (std::ptrdiff_t first = panels.begin; first < panels.end; first += n) {
+      Product<Into::Set, decltype(count)::value, T>(query, 1, kBlockRows, keys + first * depth,
+                                                    depth, {target + first, kScoreStride});
+    }
+  });
+}
+
+template <class T>
+HWY_INLINE bool IsModified(const Modifiers<T>& modifiers) {
+  return modifiers.softcap != 0 || modifiers.bias != nullptr || modifiers.alibi_slopes != nullptr;
+}
+
+/// Whether some row does not see some key of the panels.
+HWY_INLINE bool IsRagged(const Visibility& visibility, const PanelRange& panels) {
+  return !visibility.all || visibility.begin != panels.begin || visibility.end != panels.end;
+}
+
+/// Products become scores, −∞ where hidden.
+template <class T>
+HWY_INLINE void Modify(const Block<T>& block, const PanelRange& panels) {
+  const bool modified = IsModified(block.modifiers);
+  if (!modified && !IsRagged(block.visibility, panels)) return;
+  for (int row = 0; row < block.rows; ++row) {
+    T* scores = block.scores + row * kScoreStride;
+    if (modified) ModifyRow(block.modifiers, row, panels, block.visibility, scores);
+    SetHidden(block.visibility, row, panels, -std::numeric_limits<T>::infinity(), scores);
   }
 }
 
 /// Scores of the block, −∞ where hidden.
 template <class T>
 HWY_INLINE void Score(const Block<T>& block, const PanelRange& panels) {
-  const auto n = static_cast<std::ptrdiff_t>(2 * hn::Lanes(Full<T>()));
-  WithRows(block.rows, [&](auto rows) HWY_ATTR {
-    for (std::ptrdiff_t first = panels.begin; first < panels.end; first += n) {
-      Product<Into::Set, decltype(rows)::value, T>(block.query, 1, kBlockRows,
-                                                   block.keys + first * block.depth, block.depth,
-                                                   {block.scores + first, kScoreStride});
-    }
-  });
-  const Modifiers<T>& modifiers = block.modifiers;
-  const bool modified =
-      modifiers.softcap != 0 || modifiers.bias != nullptr || modifiers.alibi_slopes != nullptr;
-  const bool ragged = !block.visibility.all || block.visibility.begin != panels.begin ||
-                      block.visibility.end != panels.end;
-  if (!modified && !ragged) return;
-  for (int row = 0; row < block.rows; ++row) {
-    T* scores = block.scores + row * kScoreStride;
-    if (modified) ModifyRow(modifiers, row, panels, block.visibility, scores);
-    HideKeys(block.visibility, row, panels, scores);
-  }
+  Match(block.rows, block.depth, block.query, block.keys, panels, block.scores);
+  Modify(block, panels);
 }
 
 template <class T>

@@ -14,6 +14,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 
 #include "hwy/highway.h"
+#include "kernels/backward-inl.h"
 #include "kernels/forward-inl.h"
 #include "kernels/pack-inl.h"
 
@@ -32,6 +33,8 @@ KernelTable<T> MakeTable() {
   table.merge = &MergeStates<T>;
   table.finish = &Finish<T>;
   table.weigh = &Weigh<T>;
+  table.differentiate = &Differentiate<T>;
+  table.gather = &Gather<T>;
   return table;
 }
 

@@ -47,18 +47,20 @@ template <class T>
 struct Modifiers {
   T softcap = 0;                   ///< 0 for none
   const T* const* bias = nullptr;  ///< of each row, from the segment's first key on, dense; or null
-  const T* alibi_slopes = nullptr;     ///< of each row, or null
-  const double* alibi_offsets = nullptr;  ///< of each row: position of the query less that of the segment's first key
+  const T* alibi_slopes = nullptr;  ///< of each row, or null
+  const double* alibi_offsets =
+      nullptr;  ///< of each row: position of the query less that of the segment's first key
 };
 
 /// Which keys [0, kSegmentKeys) of the segment each row sees.
 struct Visibility {
   std::int32_t begin = 0;  ///< no row sees a key outside of [begin, end)
   std::int32_t end = 0;
-  bool all = true;                            ///< every row sees all of [begin, end)
-  const std::int32_t* row_begin = nullptr;    ///< of each row, where not all
+  bool all = true;                          ///< every row sees all of [begin, end)
+  const std::int32_t* row_begin = nullptr;  ///< of each row, where not all
   const std::int32_t* row_end = nullptr;
-  const std::uint8_t* const* flags = nullptr;  ///< of each row one byte a key, 1 where visible; or null for none
+  const std::uint8_t* const* flags =
+      nullptr;  ///< of each row one byte a key, 1 where visible; or null for none
 };
 
 /// The running softmax of a block: Σ exp2(base·(score − max)) and that sum weighted by the values.
@@ -82,6 +84,44 @@ struct Block {
   Modifiers<T> modifiers;
   T base = 1;
   T* scores = nullptr;  ///< scratch
+};
+
+/// A block of rows of the backward pass against a block of keys.
+template <class T>
+struct GradientBlock {
+  Block<T> block;             ///< without values; its scores become the weights
+  const T* values = nullptr;  ///< key panels of the values, [panels][width][n]
+  std::int32_t value_width = 0;
+  const T* gradient = nullptr;     ///< query block of the context's gradient, [width][R]
+  const T* log_sum_exp = nullptr;  ///< of each row, in the unit of the scores
+  const T* delta = nullptr;        ///< of each row: Σ weight·(derivative of the weight)
+  const T* const* weights_gradient =
+      nullptr;                  ///< of each row, dense from the first key on, or null
+  T scale = 1;                  ///< derivative of the score by the product, before softcap
+  T* slopes = nullptr;          ///< scratch like the scores; needed with softcap
+  T* score_gradient = nullptr;  ///< like the scores: derivative by the product
+  T* bias_gradient = nullptr;   ///< like the scores: derivative by the bias, or null
+};
+
+/// The products that gather the gradients of a tile of rows and a block of keys.
+template <class T>
+struct GradientTile {
+  std::int32_t row_begin = 0;  ///< rows outside of this see none of the keys
+  std::int32_t row_end = 0;
+  std::int32_t key_begin = 0;  ///< keys outside of this are seen by no row
+  std::int32_t key_end = 0;
+  std::int32_t depth_columns = 0;  ///< width of the keys, rounded up to panels
+  std::int32_t value_columns = 0;
+  const T* weights = nullptr;         ///< [rows][kScoreStride]
+  const T* score_gradient = nullptr;  ///< the same
+  const T* query_rows = nullptr;      ///< row panels of kGradientRows
+  const T* gradient_rows = nullptr;   ///< the same, of the context's gradient
+  const T* key_rows = nullptr;        ///< row panels of kGradientKeys
+  const std::uint8_t* visible =
+      nullptr;                  ///< [rows][kGradientKeys] where an operand is not finite; else null
+  T* query_gradient = nullptr;  ///< [kGradientRows][depth_columns], added to
+  T* key_gradient = nullptr;    ///< [kGradientKeys][depth_columns], added to
+  T* value_gradient = nullptr;  ///< [kGradientKeys][value_columns], added to
 };
 
 template <class T>
@@ -108,6 +148,11 @@ struct KernelTable {
   void (*finish)(const T* context, T sum, std::ptrdiff_t width, T* target) noexcept = nullptr;
   /// exp2(base·(score − max))/sum into block.scores, exact 0 where hidden.
   void (*weigh)(const Block<T>& block, const T* max, const T* sum) noexcept = nullptr;
+
+  /// Weights and derivatives of the scores, exact 0 where hidden, for all kGradientKeys keys.
+  void (*differentiate)(const GradientBlock<T>& block) noexcept = nullptr;
+  /// dq += ds·k, dk += dsᵀ·q, dv += pᵀ·dcontext.
+  void (*gather)(const GradientTile<T>& tile) noexcept = nullptr;
 };
 
 struct Target {

@@ -42,9 +42,8 @@ struct Target2D {
 /// c[i][j] ← Σ_k a[i·RowStep + k·depth_step]·b[k·n + j] for i < R and the n = two vectors of columns j. Each sum runs over k
 /// in order, whatever R is.
 template <Into into, int R, class T>
-HWY_INLINE void Product(const T* HWY_RESTRICT a, std::ptrdiff_t row_step,
-                        std::ptrdiff_t depth_step, const T* HWY_RESTRICT b, std::ptrdiff_t depth,
-                        const Target2D<T>& c) {
+HWY_INLINE void Product(const T* HWY_RESTRICT a, std::ptrdiff_t row_step, std::ptrdiff_t depth_step,
+                        const T* HWY_RESTRICT b, std::ptrdiff_t depth, const Target2D<T>& c) {
   const Full<T> d;
   using V = hn::Vec<Full<T>>;
   const auto lanes = static_cast<std::ptrdiff_t>(hn::Lanes(d));

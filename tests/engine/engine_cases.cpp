@@ -45,9 +45,9 @@ std::vector<AttentionCase> engine_cases() {
       result.push_back({shape, {feature}, result.size()});
     }
   }
-  for (const CaseShape& shape : {CaseShape{2, 6, 2, 9, 40, 5, 7}, CaseShape{1, 4, 1, 13, 270, 8, 3},
-                                 CaseShape{3, 2, 2, 50, 70, 4, 9},
-                                 CaseShape{2, 3, 3, 5, 530, 3, 18}}) {
+  for (const CaseShape& shape :
+       {CaseShape{2, 6, 2, 9, 40, 5, 7}, CaseShape{1, 4, 1, 13, 270, 8, 3},
+        CaseShape{3, 2, 2, 50, 70, 4, 9}, CaseShape{2, 3, 3, 5, 530, 3, 18}}) {
     for (const AttentionCase& one : alone_and_in_pairs(shape)) {
       if (one.features.size() == 2) result.push_back(one);
     }

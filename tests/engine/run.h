@@ -29,4 +29,31 @@ EngineOutputs<engine::Arithmetic<T>> run_engine(const AttentionInputs<T>& inputs
   return outputs;
 }
 
+template <class T>
+struct EngineGradients {
+  Tensor<T, 4> query;
+  Tensor<T, 4> key;
+  Tensor<T, 4> value;
+  std::optional<Tensor<T, 4>> bias;
+  std::optional<Tensor<T, 1>> sink;
+};
+
+/// Forward, then backward.
+template <class T>
+EngineGradients<T> run_engine_backward(const AttentionInputs<T>& inputs,
+                                       const AttentionOutputGradients<T>& upstream,
+                                       const engine::Options& options,
+                                       engine::Queries queries = engine::Queries::All) {
+  const EngineOutputs<T> forward = run_engine(inputs, options);
+  EngineGradients<T> result{Tensor<T, 4>(inputs.query.shape()), Tensor<T, 4>(inputs.key.shape()),
+                            Tensor<T, 4>(inputs.value.shape()), std::nullopt, std::nullopt};
+  AttentionInputGradients<T> views{result.query.view(), result.key.view(), result.value.view(),
+                                   std::nullopt, std::nullopt};
+  if (inputs.bias) views.bias = result.bias.emplace(inputs.bias->shape()).view();
+  if (inputs.sink) views.sink = result.sink.emplace(inputs.sink->shape()).view();
+  engine::backward(inputs, {forward.context.view(), forward.log_sum_exp.view()}, upstream, views,
+                   options, queries);
+  return result;
+}
+
 }  // namespace qkv::cases

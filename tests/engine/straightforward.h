@@ -9,4 +9,9 @@ namespace qkv::cases {
 template <class T>
 Outputs straightforward_forward(const AttentionInputs<T>& inputs);
 
+/// The derivatives by the chain rule, with plain sums in T.
+template <class T>
+Gradients straightforward_backward(const AttentionInputs<T>& inputs,
+                                   const AttentionOutputGradients<T>& upstream);
+
 }  // namespace qkv::cases
