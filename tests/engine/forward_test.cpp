@@ -5,41 +5,21 @@
 
 #include <cmath>
 
+#include "tests/engine/bits.h"
 #include "tests/engine/engine_cases.h"
-#include "tests/engine/run.h"
 #include "tests/engine/straightforward.h"
 
 namespace qkv {
 namespace {
 
 using cases::AttentionCase;
+using cases::difference;
+using cases::magnitude;
 
 class EveryTarget : public testing::TestWithParam<std::string> {};
 
 INSTANTIATE_TEST_SUITE_P(Simd, EveryTarget, testing::ValuesIn(engine::targets()),
                          [](const auto& target) { return target.param; });
-
-/// Largest difference; infinite where a NaN or an infinity stands on one side only.
-template <class A>
-double difference(std::span<const A> got, std::span<const double> expected) {
-  double largest = 0;
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    const auto value = static_cast<double>(got[i]);
-    if (value == expected[i] || (std::isnan(value) && std::isnan(expected[i]))) continue;
-    const double here = std::fabs(value - expected[i]);
-    if (!std::isfinite(here)) return std::numeric_limits<double>::infinity();
-    largest = std::max(largest, here);
-  }
-  return largest;
-}
-
-double magnitude(std::span<const double> values) {
-  double largest = 0;
-  for (const double value : values) {
-    if (std::isfinite(value)) largest = std::max(largest, std::fabs(value));
-  }
-  return largest;
-}
 
 TEST_P(EveryTarget, Float64AgreesWithTheOracleTo1e12) {
   omp_set_num_threads(2);
@@ -49,7 +29,8 @@ TEST_P(EveryTarget, Float64AgreesWithTheOracleTo1e12) {
     const auto data = cases::make_case<double>(one);
     const bool with_weights = count % 2 == 0;
     const cases::Outputs expected = cases::run_forward(data.inputs());
-    const auto got = cases::run_engine(data.inputs(), {.threads = 2, .target = GetParam()}, with_weights);
+    const auto got =
+        cases::run_engine(data.inputs(), {.threads = 2, .target = GetParam()}, with_weights);
     const auto hold = [&](std::span<const double> a, std::span<const double> b, const char* what) {
       const double relative = difference(a, b) / std::max(magnitude(b), 1e-300);
       worst = std::max(worst, relative);
@@ -74,7 +55,8 @@ TEST_P(EveryTarget, Float32RoundsLikeAStraightforwardComputation) {
     const bool with_weights = count % 2 == 1;
     const cases::Outputs expected = cases::run_forward(data.inputs());
     const cases::Outputs plain = cases::straightforward_forward(data.inputs());
-    const auto got = cases::run_engine(data.inputs(), {.threads = 2, .target = GetParam()}, with_weights);
+    const auto got =
+        cases::run_engine(data.inputs(), {.threads = 2, .target = GetParam()}, with_weights);
     const auto hold = [&](std::span<const float> a, std::span<const double> b,
                           std::span<const double> c, double scale, const char* what) {
       const double allowed = std::max(2 * difference(c, b), kFloor * scale);
@@ -83,7 +65,8 @@ TEST_P(EveryTarget, Float32RoundsLikeAStraightforwardComputation) {
       EXPECT_LE(here, allowed) << one.name() << ": " << what;
     };
     double largest_value = 0;
-    for (const float v : data.value.elements()) largest_value = std::max(largest_value, std::fabs(double{v}));
+    for (const float v : data.value.elements())
+      largest_value = std::max(largest_value, std::fabs(double{v}));
     hold(got.context.elements(), expected.context.elements(), plain.context.elements(),
          largest_value, "context");
     hold(got.log_sum_exp.elements(), expected.log_sum_exp.elements(), plain.log_sum_exp.elements(),
@@ -94,7 +77,8 @@ TEST_P(EveryTarget, Float32RoundsLikeAStraightforwardComputation) {
     }
     ++count;
   }
-  fmt::print("{} cases on {}, at most {:.0f} % of what is allowed\n", count, GetParam(), 100 * worst);
+  fmt::print("{} cases on {}, at most {:.0f} % of what is allowed\n", count, GetParam(),
+             100 * worst);
 }
 
 }  // namespace
