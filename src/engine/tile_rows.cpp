@@ -171,6 +171,7 @@ bool describe(const Call<T>& call, const TileRows& tile, Index first, Index rows
     if (begin >= end) begin = end = 0;
     std::uint8_t* flags = block.flag_rows[slot].data();
     block.flags[slot] = kAllVisible.data();
+    block.bias[slot] = block.bias_rows[slot].data();  // of a row that sees nothing, too: read, then hidden
     if (begin < end && call.inputs.bias) {
       block.bias[slot] = bias_row<T>(*call.inputs.bias, row, first_key, begin, end,
                                      block.bias_rows[slot].data());
