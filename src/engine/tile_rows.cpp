@@ -227,7 +227,11 @@ bool describe(const Call<T>& call, const TileRows& tile, Index first, Index rows
   visibility.flags = holes ? block.flags.data() : nullptr;
 
   kernels::Modifiers<A>& modifiers = block.modifiers;
-  modifiers.softcap = static_cast<A>(call.inputs.softcap.value_or(0));
+  // Neither 0 nor infinity in A, and no inverse that is: beyond these a softcap rounds to all or to nothing.
+  constexpr double kLeast = std::numeric_limits<A>::min();
+  modifiers.softcap = call.inputs.softcap
+                          ? static_cast<A>(std::clamp(*call.inputs.softcap, kLeast, 1 / kLeast))
+                          : A{0};
   modifiers.bias = call.inputs.bias ? block.bias.data() : nullptr;
   modifiers.alibi_slopes = call.inputs.alibi ? block.slopes.data() : nullptr;
   modifiers.alibi_offsets = block.offsets.data();

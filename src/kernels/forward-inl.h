@@ -187,6 +187,11 @@ HWY_INLINE void Merge(std::int32_t rows, T base, const T* HWY_RESTRICT next_max,
     const T largest = next_max[row] > max[row] ? next_max[row] : max[row];
     decay[row] = base * (max[row] - Reference(largest));
     gain[row] = base * (next_max[row] - Reference(largest));
+    if (next_max[row] == -std::numeric_limits<T>::infinity()) {
+      // Nothing was seen, so nothing changes: not even a sink of +∞ or NaN turns into a NaN of the context.
+      decay[row] = 0;
+      gain[row] = next_max[row];
+    }
     max[row] = largest;
   }
   for (std::int32_t row = 0; row < rows; row += lanes) {

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "base/validate.h"
-#include "module/attention_core.h"
 #include "module/module_sizes.h"
 #include "module/projection.h"
+#include "qkv/engine.h"
 #include "qkv/rms_norm.h"
 
 namespace qkv {
@@ -250,7 +250,7 @@ MultiHeadAttentionResult<T> MultiHeadAttention<T>::forward(
                               .weights = std::nullopt,
                               .log_sum_exp = result.log_sum_exp.view()};
   if (result.weights) outputs.weights = result.weights->view();
-  core_forward(core_inputs(options_, sizes, inputs, result), outputs);
+  engine::forward(core_inputs(options_, sizes, inputs, result), outputs);
 
   const Tensor<T, 3> merged = merge_heads(result.context.view());
   project(merged.view(), p.output_weight, p.output_bias, result.output);
@@ -305,11 +305,11 @@ MultiHeadAttentionGradients<T> MultiHeadAttention<T>::backward(
     gradients.bias.emplace(inputs.bias->shape());
     core_gradients.bias = gradients.bias->view();
   }
-  core_backward<T>(core,
-                   {.context = split_heads(context_gradient.view(), sizes.heads),
-                    .weights = weights_gradient,
-                    .log_sum_exp = std::nullopt},
-                   core_gradients);
+  engine::backward<T>(core, {result.context.view(), result.log_sum_exp.view()},
+                      {.context = split_heads(context_gradient.view(), sizes.heads),
+                       .weights = weights_gradient,
+                       .log_sum_exp = std::nullopt},
+                      core_gradients, {}, engine::Queries::WithGradient);
 
   // Rotary positions and norms.
   leave_scores(query_gradient, result.query_projection, sizes.heads, p.query_norm, options_,

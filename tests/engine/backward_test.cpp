@@ -74,7 +74,7 @@ TEST(EngineBackward, Float64AgreesWithTheOracleTo1e12) {
           cases::run_engine_backward(data.inputs(), upstream.views(), Options(target));
       const auto hold = [&](const auto& a, const auto& b, const char* what) {
         const double relative = difference<double>(a.elements(), b.elements()) /
-                                std::max(magnitude(b.elements()), 1.0);
+                                std::max(magnitude<double>(b.elements()), 1.0);
         worst = std::max(worst, relative);
         EXPECT_LE(relative, 1e-12) << one.name() << " on " << target << ": " << what;
       };
@@ -103,14 +103,14 @@ TEST(EngineBackward, Float32RoundsLikeAStraightforwardComputation) {
         cases::straightforward_backward(data.inputs(), upstream.views());
     const double floor = rounding_floor(
         kFloat32Roundoff,
-        std::max(magnitude(cases::run_forward(data.inputs()).log_sum_exp.elements()),
+        std::max(magnitude<double>(cases::run_forward(data.inputs()).log_sum_exp.elements()),
                  cases::entering_score(data.inputs())));
     const double entering = cases::entering_gradient<float>(data.inputs(), upstream.context.view());
     for (const std::string& target : engine::targets()) {
       const auto got =
           cases::run_engine_backward(data.inputs(), upstream.views(), Options(target));
       const auto hold = [&](const auto& a, const auto& b, const auto& c, const char* what) {
-        const double scale = std::max(magnitude(b.elements()), entering);
+        const double scale = std::max(magnitude<double>(b.elements()), entering);
         const double allowed =
             std::max(2 * difference<double>(c.elements(), b.elements()), floor * scale);
         const double here = difference<float>(a.elements(), b.elements());

@@ -1,40 +1,12 @@
-// How results are held against the oracle's.
+// The magnitudes that errors are measured against.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <span>
 
-#include "qkv/attention.h"
+#include "tests/engine/bits.h"
 
 namespace qkv::cases {
-
-/// Largest difference; infinite where a NaN or an infinity stands on one side only.
-template <class A>
-double difference(std::span<const A> got, std::span<const double> expected) {
-  double largest = 0;
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    const auto value = static_cast<double>(got[i]);
-    if (value == expected[i] || (std::isnan(value) && std::isnan(expected[i]))) continue;
-    const double here = std::fabs(value - expected[i]);
-    if (!std::isfinite(here)) return std::numeric_limits<double>::infinity();
-    largest = std::max(largest, here);
-  }
-  return largest;
-}
-
-/// The largest finite magnitude.
-template <class A>
-double largest_magnitude(std::span<A> values) {
-  double largest = 0;
-  for (const A value : values) {
-    if (std::isfinite(value)) largest = std::max(largest, std::fabs(static_cast<double>(value)));
-  }
-  return largest;
-}
-
-inline double magnitude(std::span<const double> values) { return largest_magnitude(values); }
 
 /// The largest Euclidean norm of a row of the last axis.
 template <class T>

@@ -36,7 +36,7 @@ TEST(EngineForward, Float64AgreesWithTheOracleTo1e12) {
       const auto got = cases::run_engine(data.inputs(), Options(target), with_weights);
       const auto hold = [&](const auto& a, const auto& b, const char* what) {
         const double relative = difference<double>(a.elements(), b.elements()) /
-                                std::max(magnitude(b.elements()), 1e-300);
+                                std::max(magnitude<double>(b.elements()), 1e-300);
         worst = std::max(worst, relative);
         EXPECT_LE(relative, 1e-12) << one.name() << " on " << target << ": " << what;
       };
@@ -62,8 +62,8 @@ TEST(EngineForward, Float32RoundsLikeAStraightforwardComputation) {
     const cases::Outputs plain = cases::straightforward_forward(data.inputs());
     const double floor = rounding_floor(
         kFloat32Roundoff,
-        std::max(magnitude(expected.log_sum_exp.elements()), cases::entering_score(data.inputs())));
-    const double largest_value = cases::largest_magnitude(data.value.elements());
+        std::max(magnitude<double>(expected.log_sum_exp.elements()), cases::entering_score(data.inputs())));
+    const double largest_value = magnitude<float>(data.value.elements());
     for (const std::string& target : engine::targets()) {
       const auto got = cases::run_engine(data.inputs(), Options(target), with_weights);
       const auto hold = [&](const auto& a, const auto& b, const auto& c, double scale,
