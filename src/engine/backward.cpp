@@ -233,10 +233,10 @@ template <class T>
 void Backward<T>::pack_block_keys(const KvHead& kv, Index first_key, Index keys,
                                   T* target) const noexcept {
   const TensorView<const T, 4>& key = call_.inputs.key;
-  call_.kernels.pack_keys({key.data() + kv.b * key.stride(0) + kv.head * key.stride(1) +
-                               first_key * key.stride(2),
-                           key.stride(2), key.stride(3)},
-                          keys, call_.shape().key_width, target);
+  call_.kernels.pack_keys(
+      {key.data() + kv.b * key.stride(0) + kv.head * key.stride(1) + first_key * key.stride(2),
+       key.stride(2), key.stride(3)},
+      keys, call_.shape().key_width, target);
 }
 
 template <class T>
@@ -247,12 +247,12 @@ void Backward<T>::pack_keys(Chunk& chunk, const ThreadMemory<T>& own) const noex
     const Index first = chunk.first_key + block * kGradientKeys;
     const Index keys = std::min(kGradientKeys, chunk.keys - block * kGradientKeys);
     pack_block_keys(chunk.kv, first, keys, own.keys + block * plan_.key_panels);
-    chunk.finite[static_cast<std::size_t>(block)] = call_.kernels.pack_rows(
-        {key.data() + chunk.kv.b * key.stride(0) + chunk.kv.head * key.stride(1) +
-             first * key.stride(2),
-         key.stride(2), key.stride(3)},
-        keys, call_.shape().key_width, kGradientKeys,
-        own.key_rows + block * kGradientKeys * plan_.depth_columns);
+    chunk.finite[static_cast<std::size_t>(block)] =
+        call_.kernels.pack_rows({key.data() + chunk.kv.b * key.stride(0) +
+                                     chunk.kv.head * key.stride(1) + first * key.stride(2),
+                                 key.stride(2), key.stride(3)},
+                                keys, call_.shape().key_width, kGradientKeys,
+                                own.key_rows + block * kGradientKeys * plan_.depth_columns);
     call_.kernels.pack_keys({value.data() + chunk.kv.b * value.stride(0) +
                                  chunk.kv.head * value.stride(1) + first * value.stride(2),
                              value.stride(2), value.stride(3)},
@@ -275,8 +275,8 @@ bool Backward<T>::pack_rows(const TensorView<const T, 4>& source, const TileRows
       std::fill_n(target, width, T{0});
       continue;
     }
-    const T* from = source.data() + rows.kv.b * source.stride(0) + h * source.stride(1) +
-                    t * source.stride(2);
+    const T* from =
+        source.data() + rows.kv.b * source.stride(0) + h * source.stride(1) + t * source.stride(2);
     if (source.stride(3) == 1) {
       std::copy_n(from, width, target);
     } else {
@@ -300,7 +300,8 @@ void Backward<T>::assign_tile(const KvHead& kv, Index number, Tile& tile) const 
   tile.rows.assign(call_.plan.mask, order_, kv, first, std::min(kGradientRows, rows_ - first));
   const std::uint8_t* unused = at<std::uint8_t>(plan_.unused_at);
   for (Index row = 0; row < tile.rows.count; ++row) {
-    if (unused[number_of(kv.b, order_.head_of(kv, first + row), order_.query_of(first + row))] != 0) {
+    if (unused[number_of(kv.b, order_.head_of(kv, first + row), order_.query_of(first + row))] !=
+        0) {
       tile.rows.ranges[static_cast<std::size_t>(row)] = {0, 0};
     }
   }
@@ -311,24 +312,22 @@ void Backward<T>::pack_tile(Tile& tile, const ThreadMemory<T>& own) const noexce
   const TileRows& rows = tile.rows;
   const bool finite_queries = pack_rows(call_.inputs.query, rows, query_scale_, own.query_blocks,
                                         own.query_rows, own.gathered);
-  const bool finite_gradients =
-      pack_rows(arguments_.upstream.context, rows, T{1}, own.gradient_blocks, own.gradient_rows,
-                own.gathered);
+  const bool finite_gradients = pack_rows(arguments_.upstream.context, rows, T{1},
+                                          own.gradient_blocks, own.gradient_rows, own.gathered);
   tile.finite = finite_queries && finite_gradients;
   const double unit = call_.modified() ? 1 : std::numbers::log2e;
   for (Index row = 0; row < rows.count; ++row) {
     const Index h = order_.head_of(rows.kv, rows.first + row);
     const Index t = order_.query_of(rows.first + row);
-    own.log_sum_exp[row] = static_cast<T>(
-        static_cast<double>(arguments_.results.log_sum_exp(rows.kv.b, h, t)) * unit);
+    own.log_sum_exp[row] =
+        static_cast<T>(static_cast<double>(arguments_.results.log_sum_exp(rows.kv.b, h, t)) * unit);
     own.delta[row] = at<T>(plan_.delta_at)[number_of(rows.kv.b, h, t)];
   }
 }
 
 template <class T>
 kernels::Block<T> Backward<T>::block_of(const TileRows& rows, Index first, Index first_key,
-                                        Index keys, const T* key_panels,
-                                        const ThreadMemory<T>& own,
+                                        Index keys, const T* key_panels, const ThreadMemory<T>& own,
                                         BlockRows<T>& scratch) const noexcept {
   kernels::Block<T> block;
   block.rows = static_cast<std::int32_t>(std::min(call_.kernels.block_rows, rows.count - first));
@@ -410,8 +409,7 @@ void Backward<T>::differentiate(const Tile& tile, const Chunk& chunk, Index bloc
     }
     if (!finite) mark_visible(work.block, first, own, scratch);
     const kernels::Visibility& visibility = work.block.visibility;
-    all_visible = all_visible && visibility.all && visibility.begin == 0 &&
-                  visibility.end == keys;
+    all_visible = all_visible && visibility.all && visibility.begin == 0 && visibility.end == keys;
     gather.row_begin = std::min(gather.row_begin, static_cast<std::int32_t>(first));
     gather.row_end = static_cast<std::int32_t>(first + count);
     gather.key_begin = std::min(gather.key_begin, visibility.begin);
@@ -511,8 +509,8 @@ void Backward<T>::run_chunk(Chunk& chunk, const ThreadMemory<T>& own,
   // The last rows first, as under a causal mask all chunks see those.
   for (Index number = plan_.tiles - 1; number >= 0; --number) {
     assign_tile(chunk.kv, number, tile);
-    const bool seen = tile.rows.keys.begin < chunk.first_key + chunk.keys &&
-                      tile.rows.keys.end > chunk.first_key;
+    const bool seen =
+        tile.rows.keys.begin < chunk.first_key + chunk.keys && tile.rows.keys.end > chunk.first_key;
     if (seen) {
       pack_tile(tile, own);
       std::fill_n(own.query_gradient, kGradientRows * plan_.depth_columns, T{0});
@@ -582,8 +580,7 @@ void Backward<T>::add_weights_to_delta(const KvHead& kv, Index tile_number,
         const auto slot = static_cast<std::size_t>(i);
         const Index h = order_.head_of(kv, rows.first + first + i);
         const Index t = order_.query_of(rows.first + first + i);
-        const T* upstream =
-            weights_gradient_row(kv.b, h, t, first_key, keys, own.upstream);
+        const T* upstream = weights_gradient_row(kv.b, h, t, first_key, keys, own.upstream);
         const T* weights = block.scores + i * kScoreStride;
         T sum = 0;
         for (Index j = scratch.begin[slot]; j < scratch.end[slot]; ++j) {
@@ -619,8 +616,7 @@ void Backward<T>::sink_gradient(Index h) const noexcept {
     for (Index t = 0; t < shape.queries; ++t) {
       const auto lse = static_cast<double>(arguments_.results.log_sum_exp(b, h, t));
       if (lse == -std::numeric_limits<double>::infinity()) continue;  // the sink's too
-      sum -= std::exp(sink - lse) *
-             static_cast<double>(at<T>(plan_.delta_at)[number_of(b, h, t)]);
+      sum -= std::exp(sink - lse) * static_cast<double>(at<T>(plan_.delta_at)[number_of(b, h, t)]);
     }
   }
   (*arguments_.gradients.sink)(h) = static_cast<T>(sum);
@@ -630,7 +626,8 @@ template <class T>
 void Backward<T>::run() noexcept {
   const AttentionShape& shape = call_.shape();
   const auto start = [&](std::size_t offset, Index count) {
-    for (Index i = 0; i < count; ++i) new (at<std::atomic<Index>>(offset) + i) std::atomic<Index>(0);
+    for (Index i = 0; i < count; ++i)
+      new (at<std::atomic<Index>>(offset) + i) std::atomic<Index>(0);
   };
   start(plan_.turns_at, plan_.kv_heads * plan_.tiles);
   start(plan_.done_at, plan_.kv_heads * plan_.chunks);
@@ -677,12 +674,11 @@ void backward(const AttentionInputs<T>& inputs, const ForwardResults<T>& results
   const Setting setting = setting_of(kOperation, options);
   const AttentionPlan plan = validate_inputs(kOperation, inputs);
   const AttentionShape& shape = plan.shape;
-  const std::array<NamedView, 2> of_forward{{{"context", footprint(results.context)},
-                                             {"log_sum_exp", footprint(results.log_sum_exp)}}};
+  const std::array<NamedView, 2> of_forward{
+      {{"context", footprint(results.context)}, {"log_sum_exp", footprint(results.log_sum_exp)}}};
   expect_shape(kOperation, of_forward[0],
                Extents<4>{shape.batch, shape.heads, shape.queries, shape.value_width});
-  expect_shape(kOperation, of_forward[1],
-               Extents<3>{shape.batch, shape.heads, shape.queries});
+  expect_shape(kOperation, of_forward[1], Extents<3>{shape.batch, shape.heads, shape.queries});
   validate_gradients(kOperation, inputs, shape, output_gradients, input_gradients, of_forward);
 
   const Call<T> call{inputs, plan, kernels::table_of<T>(*setting.target)};

@@ -43,7 +43,8 @@ BackwardPlan plan_backward(const Call<T>& call, int threads) {
   plan.done_at = layout.add<std::atomic<Index>>(product({plan.kv_heads, plan.chunks}));
   plan.delta_at = layout.add<T>(queries);
   plan.unused_at = layout.add<std::uint8_t>(queries);
-  if (call.inputs.bias && call.inputs.bias->shape(3) == 1) plan.row_sums_at = layout.add<T>(queries);
+  if (call.inputs.bias && call.inputs.bias->shape(3) == 1)
+    plan.row_sums_at = layout.add<T>(queries);
 
   Layout own;
   const Index widest = std::max({shape.key_width, shape.value_width, Index{1}});

@@ -19,14 +19,14 @@ struct BackwardPlan {
   Index tiles = 0;          // of kGradientRows rows, a kv head
   Index depth_columns = 0;  // widths rounded up to panels
   Index value_columns = 0;
-  Index key_panels = 0;   // elements of a block's key panels
+  Index key_panels = 0;  // elements of a block's key panels
   Index value_panels = 0;
 
   // Offsets in the workspace, in bytes.
-  std::size_t turns_at = 0;   // [kv heads][tiles], which chunk may add next
-  std::size_t done_at = 0;    // [kv heads][chunks]
-  std::size_t delta_at = 0;   // [B,H,T]
-  std::size_t unused_at = 0;  // [B,H,T], 1 for queries that are left out
+  std::size_t turns_at = 0;     // [kv heads][tiles], which chunk may add next
+  std::size_t done_at = 0;      // [kv heads][chunks]
+  std::size_t delta_at = 0;     // [B,H,T]
+  std::size_t unused_at = 0;    // [B,H,T], 1 for queries that are left out
   std::size_t row_sums_at = 0;  // [B,H,T], where a bias is the same for all keys
   std::size_t threads_at = 0;
   std::size_t thread_bytes = 0;

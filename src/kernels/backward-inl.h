@@ -6,7 +6,7 @@
 #define QKV_KERNELS_BACKWARD_INL_H_
 #endif
 
-#include "hwy/highway.h"
+#include <hwy/highway.h>
 #include "kernels/exp2-inl.h"
 #include "kernels/forward-inl.h"
 #include "kernels/kernel_table.h"

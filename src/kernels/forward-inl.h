@@ -6,8 +6,8 @@
 #define QKV_KERNELS_FORWARD_INL_H_
 #endif
 
-#include "hwy/contrib/math/math-inl.h"
-#include "hwy/highway.h"
+#include <hwy/contrib/math/math-inl.h>
+#include <hwy/highway.h>
 #include "kernels/exp2-inl.h"
 #include "kernels/kernel_table.h"
 #include "kernels/product-inl.h"

@@ -11,9 +11,9 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/kernel_table.cpp"
-#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
 
-#include "hwy/highway.h"
+#include <hwy/highway.h>
 #include "kernels/backward-inl.h"
 #include "kernels/forward-inl.h"
 #include "kernels/pack-inl.h"

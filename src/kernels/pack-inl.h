@@ -6,7 +6,7 @@
 #define QKV_KERNELS_PACK_INL_H_
 #endif
 
-#include "hwy/highway.h"
+#include <hwy/highway.h>
 #include "kernels/kernel_table.h"
 #include "kernels/product-inl.h"
 

@@ -6,7 +6,7 @@
 #define QKV_KERNELS_PRODUCT_INL_H_
 #endif
 
-#include "hwy/highway.h"
+#include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
 namespace qkv::kernels::HWY_NAMESPACE {

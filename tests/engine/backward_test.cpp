@@ -70,8 +70,7 @@ TEST(EngineBackward, Float64AgreesWithTheOracleTo1e12) {
     const Upstream<double> upstream(one.shape, count++);
     const cases::Gradients expected = cases::run_backward(data.inputs(), upstream.views());
     for (const std::string& target : engine::targets()) {
-      const auto got =
-          cases::run_engine_backward(data.inputs(), upstream.views(), Options(target));
+      const auto got = cases::run_engine_backward(data.inputs(), upstream.views(), Options(target));
       const auto hold = [&](const auto& a, const auto& b, const char* what) {
         const double relative = difference<double>(a.elements(), b.elements()) /
                                 std::max(magnitude<double>(b.elements()), 1.0);
@@ -99,16 +98,14 @@ TEST(EngineBackward, Float32RoundsLikeAStraightforwardComputation) {
     const Upstream<float> upstream(one.shape, count);
     const Upstream<double> upstream64 = widened(upstream, one.shape, count++);
     const cases::Gradients expected = cases::run_backward(data.inputs(), upstream64.views());
-    const cases::Gradients plain =
-        cases::straightforward_backward(data.inputs(), upstream.views());
+    const cases::Gradients plain = cases::straightforward_backward(data.inputs(), upstream.views());
     const double floor = rounding_floor(
         kFloat32Roundoff,
         std::max(magnitude<double>(cases::run_forward(data.inputs()).log_sum_exp.elements()),
                  cases::entering_score(data.inputs())));
     const double entering = cases::entering_gradient<float>(data.inputs(), upstream.context.view());
     for (const std::string& target : engine::targets()) {
-      const auto got =
-          cases::run_engine_backward(data.inputs(), upstream.views(), Options(target));
+      const auto got = cases::run_engine_backward(data.inputs(), upstream.views(), Options(target));
       const auto hold = [&](const auto& a, const auto& b, const auto& c, const char* what) {
         const double scale = std::max(magnitude<double>(b.elements()), entering);
         const double allowed =

@@ -60,9 +60,9 @@ TEST(EngineForward, Float32RoundsLikeAStraightforwardComputation) {
     const bool with_weights = count++ % 2 == 1;
     const cases::Outputs expected = cases::run_forward(data.inputs());
     const cases::Outputs plain = cases::straightforward_forward(data.inputs());
-    const double floor = rounding_floor(
-        kFloat32Roundoff,
-        std::max(magnitude<double>(expected.log_sum_exp.elements()), cases::entering_score(data.inputs())));
+    const double floor = rounding_floor(kFloat32Roundoff,
+                                        std::max(magnitude<double>(expected.log_sum_exp.elements()),
+                                                 cases::entering_score(data.inputs())));
     const double largest_value = magnitude<float>(data.value.elements());
     for (const std::string& target : engine::targets()) {
       const auto got = cases::run_engine(data.inputs(), Options(target), with_weights);
