@@ -34,42 +34,45 @@ std::vector<double> standard_alibi_slopes(Index heads);
 /// T is double, float, Float16 or BFloat16. Any strides, 0 and negative included.
 template <class T>
 struct AttentionInputs {
-  TensorView<const T, 4> query;  ///< [B,H,T,Dk]
-  TensorView<const T, 4> key;    ///< [B,Hkv,S,Dk], Hkv divides H
-  TensorView<const T, 4> value;  ///< [B,Hkv,S,Dv]
-  Mask mask;
-  std::optional<double> scale;                 ///< 1/√Dk where absent
-  std::optional<double> softcap;               ///< positive
-  std::optional<TensorView<const T, 4>> bias;  ///< broadcasts to [B,H,T,S] (extent 1 where it does)
-  std::optional<Alibi> alibi;
-  std::optional<TensorView<const T, 1>> sink;  ///< [H], a logit that takes weight and gives nothing
+  TensorView<const T, 4> query = {};  ///< [B,H,T,Dk]
+  TensorView<const T, 4> key = {};    ///< [B,Hkv,S,Dk], Hkv divides H
+  TensorView<const T, 4> value = {};  ///< [B,Hkv,S,Dv]
+  Mask mask = {};
+  std::optional<double> scale = std::nullopt;    ///< 1/√Dk where absent
+  std::optional<double> softcap = std::nullopt;  ///< positive
+  /// Broadcasts to [B,H,T,S] (extent 1 where it does).
+  std::optional<TensorView<const T, 4>> bias = std::nullopt;
+  std::optional<Alibi> alibi = std::nullopt;
+  /// [H], a logit that takes weight and gives nothing.
+  std::optional<TensorView<const T, 1>> sink = std::nullopt;
 };
 
 /// Where results go: any strides under which no element repeats, apart from every input.
 template <class T>
 struct AttentionOutputs {
-  TensorView<T, 4> context;                     ///< [B,H,T,Dv]
-  std::optional<TensorView<T, 4>> weights;      ///< [B,H,T,S], 0 where hidden
-  std::optional<TensorView<T, 3>> log_sum_exp;  ///< [B,H,T], natural logarithm
+  TensorView<T, 4> context = {};                               ///< [B,H,T,Dv]
+  std::optional<TensorView<T, 4>> weights = std::nullopt;      ///< [B,H,T,S], 0 where hidden
+  std::optional<TensorView<T, 3>> log_sum_exp = std::nullopt;  ///< [B,H,T], natural logarithm
 };
 
 /// Derivatives of the loss with respect to the outputs. In rows that see nothing only the log-sum-exp's is read, and
 /// only where there is a sink.
 template <class T>
 struct AttentionOutputGradients {
-  TensorView<const T, 4> context;                     ///< [B,H,T,Dv]
-  std::optional<TensorView<const T, 4>> weights;      ///< [B,H,T,S]
-  std::optional<TensorView<const T, 3>> log_sum_exp;  ///< [B,H,T]
+  TensorView<const T, 4> context = {};                               ///< [B,H,T,Dv]
+  std::optional<TensorView<const T, 4>> weights = std::nullopt;      ///< [B,H,T,S]
+  std::optional<TensorView<const T, 3>> log_sum_exp = std::nullopt;  ///< [B,H,T]
 };
 
 /// Where derivatives with respect to the inputs go: overwritten, never added to.
 template <class T>
 struct AttentionInputGradients {
-  TensorView<T, 4> query;                ///< [B,H,T,Dk]
-  TensorView<T, 4> key;                  ///< [B,Hkv,S,Dk], summed over the heads of a group
-  TensorView<T, 4> value;                ///< [B,Hkv,S,Dv]
-  std::optional<TensorView<T, 4>> bias;  ///< the shape of the bias, summed over its broadcast axes
-  std::optional<TensorView<T, 1>> sink;  ///< [H]
+  TensorView<T, 4> query = {};  ///< [B,H,T,Dk]
+  TensorView<T, 4> key = {};    ///< [B,Hkv,S,Dk], summed over the heads of a group
+  TensorView<T, 4> value = {};  ///< [B,Hkv,S,Dv]
+  /// The shape of the bias, summed over its broadcast axes.
+  std::optional<TensorView<T, 4>> bias = std::nullopt;
+  std::optional<TensorView<T, 1>> sink = std::nullopt;  ///< [H]
 };
 
 }  // namespace qkv

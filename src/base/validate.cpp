@@ -133,15 +133,13 @@ AttentionPlan validate_inputs(std::string_view operation, const AttentionInputs<
   const NamedView value{"value", footprint(inputs.value)};
   for (const NamedView* view : {&query, &key, &value}) check_memory(operation, *view);
 
-  AttentionPlan plan;
-  AttentionShape& shape = plan.shape;
-  shape = {.batch = inputs.query.shape(0),
-           .heads = inputs.query.shape(1),
-           .kv_heads = inputs.key.shape(1),
-           .queries = inputs.query.shape(2),
-           .keys = inputs.key.shape(2),
-           .key_width = inputs.query.shape(3),
-           .value_width = inputs.value.shape(3)};
+  const AttentionShape shape{.batch = inputs.query.shape(0),
+                             .heads = inputs.query.shape(1),
+                             .kv_heads = inputs.key.shape(1),
+                             .queries = inputs.query.shape(2),
+                             .keys = inputs.key.shape(2),
+                             .key_width = inputs.query.shape(3),
+                             .value_width = inputs.value.shape(3)};
   const bool group_fits =
       shape.kv_heads == 0 ? shape.heads == 0 : shape.heads % shape.kv_heads == 0 && shape.heads > 0;
   if (!group_fits) {
@@ -154,6 +152,14 @@ AttentionPlan validate_inputs(std::string_view operation, const AttentionInputs<
                Extents<4>{shape.batch, shape.kv_heads, shape.keys, shape.key_width});
   expect_shape(operation, value,
                Extents<4>{shape.batch, shape.kv_heads, shape.keys, shape.value_width});
+  return validate_options(operation, inputs, shape);
+}
+
+template <class T>
+AttentionPlan validate_options(std::string_view operation, const AttentionInputs<T>& inputs,
+                               const AttentionShape& shape) {
+  AttentionPlan plan;
+  plan.shape = shape;
   check_product(operation, "scores", {shape.batch, shape.heads, shape.queries, shape.keys});
   check_product(operation, "context", {shape.batch, shape.heads, shape.queries, shape.value_width});
 
@@ -261,6 +267,8 @@ void validate_gradients(std::string_view operation, const AttentionInputs<T>& in
                                    const AttentionInputGradients<R>&, std::span<const NamedView>);
 #define QKV_INSTANTIATE(T)                                                             \
   template AttentionPlan validate_inputs(std::string_view, const AttentionInputs<T>&); \
+  template AttentionPlan validate_options(std::string_view, const AttentionInputs<T>&, \
+                                          const AttentionShape&);                      \
   template std::vector<NamedView> named_inputs(const AttentionInputs<T>&);             \
   QKV_INSTANTIATE_RESULTS(T, double)                                                   \
   QKV_INSTANTIATE_RESULTS(T, float)

@@ -35,6 +35,11 @@ struct AttentionPlan {
 template <class T>
 AttentionPlan validate_inputs(std::string_view operation, const AttentionInputs<T>& inputs);
 
+/// The part of that which is not about query, key and value: scale, softcap, bias, ALiBi, sink and mask against sizes.
+template <class T>
+AttentionPlan validate_options(std::string_view operation, const AttentionInputs<T>& inputs,
+                               const AttentionShape& shape);
+
 /// A view by name, for checks of shape, memory and overlap.
 struct NamedView {
   std::string_view name;

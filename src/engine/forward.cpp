@@ -7,6 +7,8 @@
 #include <numbers>
 #include <thread>
 
+#include "engine/cache_pages.h"
+#include "engine/cached_call.h"
 #include "engine/call.h"
 #include "engine/forward_plan.h"
 #include "engine/tile_rows.h"
@@ -39,8 +41,10 @@ class Forward {
   using A = Arithmetic<T>;
 
  public:
-  Forward(const Call<T>& call, const AttentionOutputs<A>& outputs, const ForwardPlan& plan)
-      : call_(call), outputs_(outputs), plan_(plan), order_{call.shape().group()} {
+  /// Keys and values are the call's inputs or, where given, a cache's.
+  Forward(const Call<T>& call, const KvCache<T>* cache, const AttentionOutputs<A>& outputs,
+          const ForwardPlan& plan)
+      : call_(call), cache_(cache), outputs_(outputs), plan_(plan), order_{call.shape().group()} {
     const AttentionShape& shape = call.shape();
     const double scale = call.plan.scale;
     scale_ = static_cast<A>(call.modified() ? scale : scale * std::numbers::log2e);
@@ -69,20 +73,29 @@ class Forward {
 
   kernels::Strided<A> rows_of(const TensorView<const T, 4>& source, Index b, Index h, Index first,
                               Index count, A* storage) const noexcept;
+  /// The panels of a segment, ready for the kernels.
+  struct Segment {
+    const A* keys;
+    const A* values;
+    bool finite;
+  };
   bool pack_segment(const KvHead& kv, Index segment, A* keys, A* values, A* storage) const noexcept;
+  Segment cached_segment(const KvHead& kv, Index segment,
+                         const ThreadMemory<A>& own) const noexcept;
   void pack_queries(const TileRows& tile, const ThreadMemory<A>& own) const noexcept;
   void start(const TileRows& tile, const ThreadMemory<A>& own, bool with_sink) const noexcept;
-  void attend(const TileRows& tile, Index segment, const A* keys, const A* values, bool finite,
+  void attend(const TileRows& tile, Index number, const Segment& segment,
               const ThreadMemory<A>& own, BlockRows<A>& block_rows) const noexcept;
   kernels::Block<A> block_of(const TileRows& tile, Index first, Index segment, const A* keys,
                              const ThreadMemory<A>& own, BlockRows<A>& block_rows) const noexcept;
   void finish(const TileRows& tile, const ThreadMemory<A>& own) const noexcept;
-  void write_weights(const TileRows& tile, const A* keys, const ThreadMemory<A>& own,
+  void write_weights(const TileRows& tile, const A* panels, const ThreadMemory<A>& own,
                      BlockRows<A>& block_rows) const noexcept;
   void merge_runs(const TileRows& tile, Index number, const ThreadMemory<A>& own) const noexcept;
   Index block_rows() const noexcept { return call_.kernels.block_rows; }
 
   const Call<T>& call_;
+  const KvCache<T>* cache_;
   const AttentionOutputs<A>& outputs_;
   const ForwardPlan& plan_;
   RowOrder order_;
@@ -137,6 +150,21 @@ bool Forward<T>::pack_segment(const KvHead& kv, Index segment, A* keys, A* value
                           depth_, keys);
   return call_.kernels.pack_rows(rows_of(call_.inputs.value, kv.b, kv.head, first, count, storage),
                                  count, shape.value_width, kSegmentKeys, values);
+}
+
+/// A page of the cache: read where it lies, or widened.
+template <class T>
+typename Forward<T>::Segment Forward<T>::cached_segment(const KvHead& kv, Index segment,
+                                                        const ThreadMemory<A>& own) const noexcept {
+  const CachedSegment<T> page = KvCacheAccess::segment(*cache_, kv.b, kv.head, segment);
+  if constexpr (std::is_same_v<T, A>) {
+    static_cast<void>(own);
+    return {page.keys, page.values, page.finite};
+  } else {
+    kernels::widen(*plan_.target, page.keys, key_step_, own.keys);
+    kernels::widen(*plan_.target, page.values, value_step_, own.values);
+    return {own.keys, own.values, page.finite};
+  }
 }
 
 template <class T>
@@ -205,14 +233,13 @@ kernels::Block<Arithmetic<T>> Forward<T>::block_of(const TileRows& tile, Index f
 }
 
 template <class T>
-void Forward<T>::attend(const TileRows& tile, Index segment, const A* keys, const A* values,
-                        bool finite, const ThreadMemory<A>& own,
-                        BlockRows<A>& block_rows_) const noexcept {
+void Forward<T>::attend(const TileRows& tile, Index number, const Segment& segment,
+                        const ThreadMemory<A>& own, BlockRows<A>& block_rows_) const noexcept {
   for (Index first = 0; first < tile.count; first += block_rows()) {
-    kernels::Block<A> block = block_of(tile, first, segment, keys, own, block_rows_);
+    kernels::Block<A> block = block_of(tile, first, number, segment.keys, own, block_rows_);
     if (block.rows == 0) continue;
-    block.values = values;
-    block.finite_values = finite;
+    block.values = segment.values;
+    block.finite_values = segment.finite;
     call_.kernels.attend(block, {own.max + first, own.sum + first, own.context + first * columns_});
   }
 }
@@ -251,7 +278,7 @@ void Forward<T>::finish(const TileRows& tile, const ThreadMemory<A>& own) const 
 
 /// A second pass over the keys: the weights need the final maximum and sum.
 template <class T>
-void Forward<T>::write_weights(const TileRows& tile, const A* keys, const ThreadMemory<A>& own,
+void Forward<T>::write_weights(const TileRows& tile, const A* panels, const ThreadMemory<A>& own,
                                BlockRows<A>& block_rows_) const noexcept {
   const TensorView<A, 4>& weights = *outputs_.weights;
   const auto row_at = [&](Index row) {
@@ -265,7 +292,8 @@ void Forward<T>::write_weights(const TileRows& tile, const A* keys, const Thread
   }
   for (Index segment = tile.keys.begin / kSegmentKeys; segment * kSegmentKeys < tile.keys.end;
        ++segment) {
-    const A* segment_keys = keys + (segment - plan_.first_segment) * key_step_;
+    const A* segment_keys = cache_ == nullptr ? panels + (segment - plan_.first_segment) * key_step_
+                                              : cached_segment(tile.kv, segment, own).keys;
     for (Index first = 0; first < tile.count; first += block_rows()) {
       kernels::Block<A> block = block_of(tile, first, segment, segment_keys, own, block_rows_);
       if (block.rows == 0) continue;
@@ -287,7 +315,8 @@ void Forward<T>::write_weights(const TileRows& tile, const A* keys, const Thread
 template <class T>
 void Forward<T>::run_by_tiles(const ThreadMemory<A>& own) noexcept {
   const Index segments = plan_.segments;
-  const Index per_head = segments + plan_.tiles;
+  const Index packs = cache_ == nullptr ? segments : 0;
+  const Index per_head = packs + plan_.tiles;
   const Index total = plan_.kv_heads * per_head;
   const Index rows = call_.shape().queries * order_.group;
   BlockRows<A> block_rows_;
@@ -298,37 +327,39 @@ void Forward<T>::run_by_tiles(const ThreadMemory<A>& own) noexcept {
     const Index number = item / per_head;
     const Index part = item % per_head;
     const KvHead kv = kv_head(number);
-    const Index slot = number % plan_.slots;
+    const Index slot = plan_.slots == 0 ? 0 : number % plan_.slots;
     ForwardProgress& progress = at<ForwardProgress>(plan_.progress_at)[number];
     A* keys = at<A>(plan_.panels_at) + slot * segments * (key_step_ + value_step_);
     A* values = keys + segments * key_step_;
     std::uint8_t* finite = at<std::uint8_t>(plan_.finite_at) + slot * segments;
-    if (part < segments) {
+    if (part < packs) {
       if (number >= plan_.slots) {
         const ForwardProgress& before =
             at<ForwardProgress>(plan_.progress_at)[number - plan_.slots];
-        while (before.done.load(std::memory_order_acquire) != plan_.tiles)
+        while (before.done.load(std::memory_order_acquire) != plan_.tiles) {
           std::this_thread::yield();
+        }
       }
-      finite[part] = pack_segment(kv, plan_.first_segment + part, keys + part * key_step_,
-                                  values + part * value_step_, own.row)
-                         ? 1
-                         : 0;
+      const bool all = pack_segment(kv, plan_.first_segment + part, keys + part * key_step_,
+                                    values + part * value_step_, own.row);
+      finite[part] = all ? 1 : 0;
       progress.packed.fetch_add(1, std::memory_order_release);
       continue;
     }
-    while (progress.packed.load(std::memory_order_acquire) != segments) std::this_thread::yield();
-    const Index last_first =
-        per_head - 1 - part;  // the last rows first: under a causal mask they see most
-    const Index first = last_first * plan_.tile_rows;
+    while (progress.packed.load(std::memory_order_acquire) != packs) std::this_thread::yield();
+    // The last rows first: under a causal mask they see most.
+    const Index first = (per_head - 1 - part) * plan_.tile_rows;
     tile.assign(call_.plan.mask, order_, kv, first, std::min(plan_.tile_rows, rows - first));
     pack_queries(tile, own);
     start(tile, own, true);
     for (Index segment = tile.keys.begin / kSegmentKeys; segment * kSegmentKeys < tile.keys.end;
          ++segment) {
       const Index place = segment - plan_.first_segment;
-      attend(tile, segment, keys + place * key_step_, values + place * value_step_,
-             finite[place] != 0, own, block_rows_);
+      const Segment panels =
+          cache_ == nullptr
+              ? Segment{keys + place * key_step_, values + place * value_step_, finite[place] != 0}
+              : cached_segment(kv, segment, own);
+      attend(tile, segment, panels, own, block_rows_);
     }
     finish(tile, own);
     if (outputs_.weights) write_weights(tile, keys, own, block_rows_);
@@ -362,8 +393,12 @@ void Forward<T>::run_by_keys(const ThreadMemory<A>& own) noexcept {
       const bool seen =
           segment * kSegmentKeys < tile.keys.end && (segment + 1) * kSegmentKeys > tile.keys.begin;
       if (seen) {
-        const bool finite = pack_segment(kv, segment, own.keys, own.values, own.row);
-        attend(tile, segment, own.keys, own.values, finite, own, block_rows_);
+        if (cache_ == nullptr) {
+          const bool finite = pack_segment(kv, segment, own.keys, own.values, own.row);
+          attend(tile, segment, {own.keys, own.values, finite}, own, block_rows_);
+        } else {
+          attend(tile, segment, cached_segment(kv, segment, own), own, block_rows_);
+        }
       }
       if (plan_.runs > 1) {
         A* state = at<A>(plan_.states_at) + (number * plan_.segments + place) * state_elements;
@@ -415,28 +450,46 @@ void Forward<T>::run(int threads) noexcept {
   }
 }
 
+/// Runs a checked call.
+template <class T>
+void run(const AttentionInputs<T>& inputs, const KvCache<T>* cache, const AttentionPlan& plan,
+         const AttentionOutputs<Arithmetic<T>>& outputs, const Setting& setting,
+         const Options& options) {
+  if (plan.shape.batch == 0 || plan.shape.heads == 0 || plan.shape.queries == 0) return;
+  const Call<T> call{inputs, plan, kernels::table_of<Arithmetic<T>>(*setting.target)};
+  const ForwardPlan layout = plan_forward(
+      call, {.with_weights = outputs.weights.has_value(), .cached = cache != nullptr}, setting);
+  Forward<T> work(call, cache, outputs, layout);
+  work.use(WorkspaceAccess::reserve(WorkspaceAccess::of(options), layout.bytes));
+  work.run(layout.threads);
+}
+
 }  // namespace
 
 template <class T>
 void forward(const AttentionInputs<T>& inputs, const AttentionOutputs<Arithmetic<T>>& outputs,
              const Options& options) {
   constexpr std::string_view kOperation = "engine::forward";
-  using A = Arithmetic<T>;
   const Setting setting = setting_of(kOperation, options);
   const AttentionPlan plan = validate_inputs(kOperation, inputs);
   validate_outputs(kOperation, inputs, plan.shape, outputs);
-  if (plan.shape.batch == 0 || plan.shape.heads == 0 || plan.shape.queries == 0) return;
+  run<T>(inputs, nullptr, plan, outputs, setting, options);
+}
 
-  const Call<T> call{inputs, plan, kernels::table_of<A>(*setting.target)};
-  const ForwardPlan layout = plan_forward(call, outputs.weights.has_value(), setting.threads);
-  Forward<T> work(call, outputs, layout);
-  work.use(WorkspaceAccess::reserve(WorkspaceAccess::of(options), layout.bytes));
-  work.run(layout.threads);
+template <class T>
+void forward(const KvCache<T>& cache, const AttentionInputs<T>& inputs,
+             const AttentionOutputs<Arithmetic<T>>& outputs, const Options& options) {
+  constexpr std::string_view kOperation = "engine::forward(cache)";
+  const CachedCall<T> call = validate_cached(kOperation, cache, inputs, options);
+  validate_outputs(kOperation, call.inputs, call.plan.shape, outputs);
+  run<T>(call.inputs, &cache, call.plan, outputs, call.setting, options);
 }
 
 #define QKV_INSTANTIATE(T)                                                                 \
   template void forward(const AttentionInputs<T>&, const AttentionOutputs<Arithmetic<T>>&, \
-                        const Options&);
+                        const Options&);                                                   \
+  template void forward(const KvCache<T>&, const AttentionInputs<T>&,                      \
+                        const AttentionOutputs<Arithmetic<T>>&, const Options&);
 QKV_INSTANTIATE(double)
 QKV_INSTANTIATE(float)
 QKV_INSTANTIATE(Float16)

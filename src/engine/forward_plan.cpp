@@ -15,6 +15,8 @@ constexpr Index divide_up(Index a, Index b) { return (a + b - 1) / b; }
 
 /// Up to this many rows a kv head, the keys are divided among threads instead of the rows.
 constexpr Index kFewRows = 24;
+/// The same where the keys are packed already: as many rows as a tile has.
+constexpr Index kFewCachedRows = kTileRows;
 /// Below this many multiply-adds a second thread costs more than it brings.
 constexpr double kWorthAThread = 1 << 18;
 /// Parts of the work a thread, so that they end at about the same time.
@@ -37,12 +39,13 @@ KeyRange keys_of_all_rows(const BoundMask& mask) {
 }  // namespace
 
 template <class T>
-ForwardPlan plan_forward(const Call<T>& call, bool with_weights, int threads) {
+ForwardPlan plan_forward(const Call<T>& call, const ForwardNeeds& needs, const Setting& setting) {
   using A = Arithmetic<T>;
   const AttentionShape& shape = call.shape();
   const Index n = call.kernels.panel_width;
   const Index block = call.kernels.block_rows;
   ForwardPlan plan;
+  plan.target = setting.target;
   plan.kv_heads = shape.batch * shape.kv_heads;
   const KeyRange keys = keys_of_all_rows(call.plan.mask);
   plan.first_segment = keys.begin / kSegmentKeys;
@@ -52,12 +55,12 @@ ForwardPlan plan_forward(const Call<T>& call, bool with_weights, int threads) {
   plan.segment_values_elements = kSegmentKeys * plan.columns;
 
   const Index rows = shape.queries * shape.group();
-  plan.by_keys = rows <= kFewRows && !with_weights;
+  plan.by_keys = rows <= (needs.cached ? kFewCachedRows : kFewRows) && !needs.with_weights;
   const double work = static_cast<double>(plan.kv_heads) * static_cast<double>(rows) *
                       static_cast<double>(keys.end - keys.begin) *
                       static_cast<double>(shape.key_width + shape.value_width);
   const auto useful = static_cast<Index>(std::min(work / kWorthAThread + 1, 1e6));
-  const Index most = std::min<Index>(threads, useful);
+  const Index most = std::min<Index>(setting.threads, useful);
   if (plan.by_keys) {
     plan.tile_rows = divide_up(rows, block) * block;
     const Index wanted = most == 1 ? 1 : divide_up(kPartsAThread * most, plan.kv_heads);
@@ -72,7 +75,9 @@ ForwardPlan plan_forward(const Call<T>& call, bool with_weights, int threads) {
     plan.tiles = divide_up(rows, plan.tile_rows);
     plan.threads =
         static_cast<int>(std::min(most, plan.kv_heads * std::max(plan.tiles, plan.segments)));
-    plan.slots = std::min<Index>(plan.kv_heads, plan.threads == 1 ? 1 : plan.threads + 1);
+    if (!needs.cached) {
+      plan.slots = std::min<Index>(plan.kv_heads, plan.threads == 1 ? 1 : plan.threads + 1);
+    }
   }
 
   Layout layout;
@@ -93,7 +98,8 @@ ForwardPlan plan_forward(const Call<T>& call, bool with_weights, int threads) {
   plan.context_at = own.add<A>(product({plan.tile_rows, plan.columns}));
   const Index row_width = std::max({shape.key_width, shape.value_width, Index{1}});
   plan.row_at = own.add<A>(product({std::is_same_v<T, A> ? block : kSegmentKeys, row_width}));
-  if (plan.by_keys) {
+  const bool widens = needs.cached && !std::is_same_v<T, A>;
+  if (widens || (plan.by_keys && !needs.cached)) {
     plan.keys_at = own.add<A>(product({plan.segment_keys_elements}));
     plan.values_at = own.add<A>(product({plan.segment_values_elements}));
   }
@@ -104,9 +110,9 @@ ForwardPlan plan_forward(const Call<T>& call, bool with_weights, int threads) {
   return plan;
 }
 
-template ForwardPlan plan_forward(const Call<double>&, bool, int);
-template ForwardPlan plan_forward(const Call<float>&, bool, int);
-template ForwardPlan plan_forward(const Call<Float16>&, bool, int);
-template ForwardPlan plan_forward(const Call<BFloat16>&, bool, int);
+template ForwardPlan plan_forward(const Call<double>&, const ForwardNeeds&, const Setting&);
+template ForwardPlan plan_forward(const Call<float>&, const ForwardNeeds&, const Setting&);
+template ForwardPlan plan_forward(const Call<Float16>&, const ForwardNeeds&, const Setting&);
+template ForwardPlan plan_forward(const Call<BFloat16>&, const ForwardNeeds&, const Setting&);
 
 }  // namespace qkv::engine

@@ -13,7 +13,13 @@ struct ForwardProgress {
   std::atomic<Index> done{0};    ///< tiles, or runs
 };
 
+struct ForwardNeeds {
+  bool with_weights = false;
+  bool cached = false;  ///< panels come from a cache
+};
+
 struct ForwardPlan {
+  const kernels::Target* target = nullptr;
   int threads = 1;
   Index kv_heads = 0;       // of all samples
   Index first_segment = 0;  // segments that some row may see
@@ -50,6 +56,6 @@ struct ForwardPlan {
 
 /// Throws std::bad_alloc where sizes overflow.
 template <class T>
-ForwardPlan plan_forward(const Call<T>& call, bool with_weights, int threads);
+ForwardPlan plan_forward(const Call<T>& call, const ForwardNeeds& needs, const Setting& setting);
 
 }  // namespace qkv::engine

@@ -17,6 +17,7 @@
 #include "kernels/backward-inl.h"
 #include "kernels/forward-inl.h"
 #include "kernels/pack-inl.h"
+#include "kernels/widen-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qkv::kernels::HWY_NAMESPACE {
@@ -39,7 +40,8 @@ KernelTable<T> MakeTable() {
 }
 
 Target MakeTarget() {
-  return {hwy::TargetName(HWY_TARGET), MakeTable<float>(), MakeTable<double>()};
+  return {hwy::TargetName(HWY_TARGET), MakeTable<float>(), MakeTable<double>(), &WidenFloat16,
+          &WidenBFloat16};
 }
 
 }  // namespace qkv::kernels::HWY_NAMESPACE

@@ -21,6 +21,8 @@
 #include <span>
 #include <string_view>
 
+#include "qkv/dtype.h"
+
 namespace qkv::kernels {
 
 /// Keys of a segment of the forward pass, anchored at multiples of it: the unit of the softmax's merge order.
@@ -159,7 +161,21 @@ struct Target {
   std::string_view name;  ///< "AVX3", "AVX2", "SSE4", "NEON", "SCALAR", …
   KernelTable<float> float32;
   KernelTable<double> float64;
+  void (*widen_float16)(const Float16* source, std::ptrdiff_t count,
+                        float* target) noexcept = nullptr;
+  void (*widen_bfloat16)(const BFloat16* source, std::ptrdiff_t count,
+                         float* target) noexcept = nullptr;
 };
+
+/// Stored numbers as float32, exactly.
+inline void widen(const Target& target, const Float16* source, std::ptrdiff_t count,
+                  float* result) noexcept {
+  target.widen_float16(source, count, result);
+}
+inline void widen(const Target& target, const BFloat16* source, std::ptrdiff_t count,
+                  float* result) noexcept {
+  target.widen_bfloat16(source, count, result);
+}
 
 template <class T>
 const KernelTable<T>& table_of(const Target& target) noexcept;

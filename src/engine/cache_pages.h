@@ -1,0 +1,43 @@
+// The pages of a cache, as the engine reads them.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "qkv/kv_cache.h"
+
+namespace qkv {
+
+/// The keys and values of kSegmentKeys positions of one sequence, for all its kv heads: key panels, then row panels of the
+/// values. Positions that were never written are 0.
+template <class T>
+struct KvCache<T>::Page {
+  Page(Index kv_heads, Index head_elements);
+  Page(const Page& other);
+  Page& operator=(const Page&) = delete;
+  ~Page();
+
+  T* head(Index kv_head) noexcept { return data + kv_head * head_elements; }
+
+  Index head_elements;
+  std::size_t bytes;
+  T* data;
+  std::vector<bool> finite;  // values, by kv head
+};
+
+/// One segment of one kv head.
+template <class T>
+struct CachedSegment {
+  const T* keys = nullptr;
+  const T* values = nullptr;
+  bool finite = true;
+};
+
+class KvCacheAccess {
+ public:
+  template <class T>
+  static CachedSegment<T> segment(const KvCache<T>& cache, Index sequence, Index kv_head,
+                                  Index number) noexcept;
+};
+
+}  // namespace qkv

@@ -1,0 +1,22 @@
+// A checked call whose keys and values lie in a cache.
+#pragma once
+
+#include "base/validate.h"
+#include "engine/setting.h"
+#include "qkv/kv_cache.h"
+
+namespace qkv::engine {
+
+template <class T>
+struct CachedCall {
+  AttentionInputs<T> inputs;  // with the mask of the tokens' positions, and ALiBi's corner
+  AttentionPlan plan;
+  Setting setting;
+};
+
+/// Throws std::invalid_argument where the call does not fit the cache.
+template <class T>
+CachedCall<T> validate_cached(std::string_view operation, const KvCache<T>& cache,
+                              const AttentionInputs<T>& inputs, const Options& options);
+
+}  // namespace qkv::engine
