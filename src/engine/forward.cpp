@@ -73,21 +73,28 @@ class Forward {
 
   kernels::Strided<A> rows_of(const TensorView<const T, 4>& source, Index b, Index h, Index first,
                               Index count, A* storage) const noexcept;
-  /// The panels of a segment, ready for the kernels.
+  /// The panels of a segment: packed, or as a cache stores them.
+  template <class E>
   struct Segment {
-    const A* keys;
-    const A* values;
+    const E* keys;
+    const E* values;
     bool finite;
   };
   bool pack_segment(const KvHead& kv, Index segment, A* keys, A* values, A* storage) const noexcept;
-  Segment cached_segment(const KvHead& kv, Index segment,
-                         const ThreadMemory<A>& own) const noexcept;
+  Segment<T> cached_segment(const KvHead& kv, Index segment) const noexcept {
+    const CachedSegment<T> page = KvCacheAccess::segment(*cache_, kv.b, kv.head, segment);
+    return {page.keys, page.values, page.finite};
+  }
+  const A* widened_keys(const KvHead& kv, Index segment, const ThreadMemory<A>& own) const noexcept;
   void pack_queries(const TileRows& tile, const ThreadMemory<A>& own) const noexcept;
   void start(const TileRows& tile, const ThreadMemory<A>& own, bool with_sink) const noexcept;
-  void attend(const TileRows& tile, Index number, const Segment& segment,
+  template <class E>
+  void attend(const TileRows& tile, Index number, const Segment<E>& segment,
               const ThreadMemory<A>& own, BlockRows<A>& block_rows) const noexcept;
-  kernels::Block<A> block_of(const TileRows& tile, Index first, Index segment, const A* keys,
-                             const ThreadMemory<A>& own, BlockRows<A>& block_rows) const noexcept;
+  template <class E>
+  kernels::Block<A, E> block_of(const TileRows& tile, Index first, Index segment, const E* keys,
+                                const ThreadMemory<A>& own,
+                                BlockRows<A>& block_rows) const noexcept;
   void finish(const TileRows& tile, const ThreadMemory<A>& own) const noexcept;
   void write_weights(const TileRows& tile, const A* panels, const ThreadMemory<A>& own,
                      BlockRows<A>& block_rows) const noexcept;
@@ -152,18 +159,17 @@ bool Forward<T>::pack_segment(const KvHead& kv, Index segment, A* keys, A* value
                                  count, shape.value_width, kSegmentKeys, values);
 }
 
-/// A page of the cache: read where it lies, or widened.
+/// The key panels of a page, as they lie or widened.
 template <class T>
-typename Forward<T>::Segment Forward<T>::cached_segment(const KvHead& kv, Index segment,
-                                                        const ThreadMemory<A>& own) const noexcept {
-  const CachedSegment<T> page = KvCacheAccess::segment(*cache_, kv.b, kv.head, segment);
+const Arithmetic<T>* Forward<T>::widened_keys(const KvHead& kv, Index segment,
+                                              const ThreadMemory<A>& own) const noexcept {
+  const T* keys = cached_segment(kv, segment).keys;
   if constexpr (std::is_same_v<T, A>) {
     static_cast<void>(own);
-    return {page.keys, page.values, page.finite};
+    return keys;
   } else {
-    kernels::widen(*plan_.target, page.keys, key_step_, own.keys);
-    kernels::widen(*plan_.target, page.values, value_step_, own.values);
-    return {own.keys, own.values, page.finite};
+    kernels::widen(*plan_.target, keys, key_step_, own.keys);
+    return own.keys;
   }
 }
 
@@ -213,10 +219,12 @@ void Forward<T>::start(const TileRows& tile, const ThreadMemory<A>& own,
 }
 
 template <class T>
-kernels::Block<Arithmetic<T>> Forward<T>::block_of(const TileRows& tile, Index first, Index segment,
-                                                   const A* keys, const ThreadMemory<A>& own,
-                                                   BlockRows<A>& block_rows_) const noexcept {
-  kernels::Block<A> block;
+template <class E>
+kernels::Block<Arithmetic<T>, E> Forward<T>::block_of(const TileRows& tile, Index first,
+                                                      Index segment, const E* keys,
+                                                      const ThreadMemory<A>& own,
+                                                      BlockRows<A>& block_rows_) const noexcept {
+  kernels::Block<A, E> block;
   block.rows = static_cast<std::int32_t>(std::min(block_rows(), tile.count - first));
   block.depth = static_cast<std::int32_t>(depth_);
   block.columns = static_cast<std::int32_t>(columns_);
@@ -233,14 +241,17 @@ kernels::Block<Arithmetic<T>> Forward<T>::block_of(const TileRows& tile, Index f
 }
 
 template <class T>
-void Forward<T>::attend(const TileRows& tile, Index number, const Segment& segment,
+template <class E>
+void Forward<T>::attend(const TileRows& tile, Index number, const Segment<E>& segment,
                         const ThreadMemory<A>& own, BlockRows<A>& block_rows_) const noexcept {
   for (Index first = 0; first < tile.count; first += block_rows()) {
-    kernels::Block<A> block = block_of(tile, first, number, segment.keys, own, block_rows_);
+    kernels::Block<A, E> block = block_of(tile, first, number, segment.keys, own, block_rows_);
     if (block.rows == 0) continue;
     block.values = segment.values;
     block.finite_values = segment.finite;
-    call_.kernels.attend(block, {own.max + first, own.sum + first, own.context + first * columns_});
+    const kernels::RowState<A> state{own.max + first, own.sum + first,
+                                     own.context + first * columns_};
+    kernels::attend(call_.kernels, block, state);
   }
 }
 
@@ -293,7 +304,7 @@ void Forward<T>::write_weights(const TileRows& tile, const A* panels, const Thre
   for (Index segment = tile.keys.begin / kSegmentKeys; segment * kSegmentKeys < tile.keys.end;
        ++segment) {
     const A* segment_keys = cache_ == nullptr ? panels + (segment - plan_.first_segment) * key_step_
-                                              : cached_segment(tile.kv, segment, own).keys;
+                                              : widened_keys(tile.kv, segment, own);
     for (Index first = 0; first < tile.count; first += block_rows()) {
       kernels::Block<A> block = block_of(tile, first, segment, segment_keys, own, block_rows_);
       if (block.rows == 0) continue;
@@ -355,11 +366,13 @@ void Forward<T>::run_by_tiles(const ThreadMemory<A>& own) noexcept {
     for (Index segment = tile.keys.begin / kSegmentKeys; segment * kSegmentKeys < tile.keys.end;
          ++segment) {
       const Index place = segment - plan_.first_segment;
-      const Segment panels =
-          cache_ == nullptr
-              ? Segment{keys + place * key_step_, values + place * value_step_, finite[place] != 0}
-              : cached_segment(kv, segment, own);
-      attend(tile, segment, panels, own, block_rows_);
+      if (cache_ == nullptr) {
+        const Segment<A> packed{keys + place * key_step_, values + place * value_step_,
+                                finite[place] != 0};
+        attend(tile, segment, packed, own, block_rows_);
+      } else {
+        attend(tile, segment, cached_segment(kv, segment), own, block_rows_);
+      }
     }
     finish(tile, own);
     if (outputs_.weights) write_weights(tile, keys, own, block_rows_);
@@ -395,9 +408,9 @@ void Forward<T>::run_by_keys(const ThreadMemory<A>& own) noexcept {
       if (seen) {
         if (cache_ == nullptr) {
           const bool finite = pack_segment(kv, segment, own.keys, own.values, own.row);
-          attend(tile, segment, {own.keys, own.values, finite}, own, block_rows_);
+          attend(tile, segment, Segment<A>{own.keys, own.values, finite}, own, block_rows_);
         } else {
-          attend(tile, segment, cached_segment(kv, segment, own), own, block_rows_);
+          attend(tile, segment, cached_segment(kv, segment), own, block_rows_);
         }
       }
       if (plan_.runs > 1) {

@@ -98,9 +98,10 @@ ForwardPlan plan_forward(const Call<T>& call, const ForwardNeeds& needs, const S
   plan.context_at = own.add<A>(product({plan.tile_rows, plan.columns}));
   const Index row_width = std::max({shape.key_width, shape.value_width, Index{1}});
   plan.row_at = own.add<A>(product({std::is_same_v<T, A> ? block : kSegmentKeys, row_width}));
-  const bool widens = needs.cached && !std::is_same_v<T, A>;
-  if (widens || (plan.by_keys && !needs.cached)) {
-    plan.keys_at = own.add<A>(product({plan.segment_keys_elements}));
+  const bool widens = needs.cached && needs.with_weights && !std::is_same_v<T, A>;
+  const bool packs = plan.by_keys && !needs.cached;
+  if (widens || packs) plan.keys_at = own.add<A>(product({plan.segment_keys_elements}));
+  if (packs) {
     plan.values_at = own.add<A>(product({plan.segment_values_elements}));
   }
   plan.thread_bytes = own.bytes();

@@ -43,23 +43,20 @@ KvCache<T>::Page::Page(Index kv_heads, Index elements)
       bytes(engine::aligned_bytes(engine::product({kv_heads, elements}), sizeof(T))),
       data(nullptr),
       finite(static_cast<std::size_t>(kv_heads), true) {
-  data = static_cast<T*>(::operator new(bytes, std::align_val_t{engine::kAlignment}));
+  data = static_cast<T*>(::operator new (bytes, std::align_val_t{engine::kAlignment}));
   std::memset(static_cast<void*>(data), 0, bytes);
 }
 
 template <class T>
 KvCache<T>::Page::Page(const Page& other)
-    : head_elements(other.head_elements),
-      bytes(other.bytes),
-      data(nullptr),
-      finite(other.finite) {
-  data = static_cast<T*>(::operator new(bytes, std::align_val_t{engine::kAlignment}));
+    : head_elements(other.head_elements), bytes(other.bytes), data(nullptr), finite(other.finite) {
+  data = static_cast<T*>(::operator new (bytes, std::align_val_t{engine::kAlignment}));
   std::memcpy(static_cast<void*>(data), static_cast<const void*>(other.data), bytes);
 }
 
 template <class T>
 KvCache<T>::Page::~Page() {
-  ::operator delete(data, std::align_val_t{engine::kAlignment});
+  ::operator delete (data, std::align_val_t{engine::kAlignment});
 }
 
 template <class T>
@@ -80,11 +77,11 @@ KvCache<T>::KvCache(KvCacheOptions options) : options_(std::move(options)) {
   const engine::Setting setting = engine::setting_of(kOperation, where);
   options_.target = setting.target->name;
   panel_width_ = kernels::table_of<engine::Arithmetic<T>>(*setting.target).panel_width;
-  value_columns_ = (std::max<Index>(options_.value_width, 1) + panel_width_ - 1) / panel_width_ *
-                   panel_width_;
-  static_cast<void>(engine::product({options_.kv_heads, kSegmentKeys,
-                                     options_.key_width + value_columns_,
-                                     static_cast<Index>(sizeof(T))}));
+  value_columns_ =
+      (std::max<Index>(options_.value_width, 1) + panel_width_ - 1) / panel_width_ * panel_width_;
+  static_cast<void>(
+      engine::product({options_.kv_heads, kSegmentKeys, options_.key_width + value_columns_,
+                       static_cast<Index>(sizeof(T))}));
   sequences_.resize(static_cast<std::size_t>(options_.batch));
 }
 
@@ -202,7 +199,8 @@ void KvCache<T>::fork(Index to, const KvCache& other, Index from) {
   if (theirs.kv_heads != options_.kv_heads || theirs.key_width != options_.key_width ||
       theirs.value_width != options_.value_width || theirs.window != options_.window ||
       theirs.target != options_.target) {
-    fail(kOperation, "other", "expected a cache with the same options but for the batch, got others");
+    fail(kOperation, "other",
+         "expected a cache with the same options but for the batch, got others");
   }
   Sequence copy = other.at(kOperation, from);
   at(kOperation, to) = std::move(copy);
@@ -230,8 +228,8 @@ std::size_t KvCache<T>::bytes() const noexcept {
 template <class T>
 CachedSegment<T> KvCacheAccess::segment(const KvCache<T>& cache, Index sequence, Index kv_head,
                                         Index number) noexcept {
-  auto& page = *cache.sequences_[static_cast<std::size_t>(sequence)]
-                    .pages[static_cast<std::size_t>(number)];
+  auto& page =
+      *cache.sequences_[static_cast<std::size_t>(sequence)].pages[static_cast<std::size_t>(number)];
   const T* keys = page.head(kv_head);
   return {keys, keys + kSegmentKeys * cache.options_.key_width,
           page.finite[static_cast<std::size_t>(kv_head)]};

@@ -161,9 +161,9 @@ HWY_NOINLINE void Gather(const GradientTile<T>& tile) noexcept {
     for (std::ptrdiff_t column = 0; column < columns; column += n) {
       for (std::ptrdiff_t key = tile.key_begin / kBlockRows * kBlockRows; key < tile.key_end;
            key += kBlockRows) {
-        Product<Into::Add, kBlockRows, T>(a + first + key, 1, kScoreStride,
-                                          b + column * kGradientRows + tile.row_begin * n, rows,
-                                          {c + key * columns + column, columns});
+        Product<Into::Add, kBlockRows>(a + first + key, 1, kScoreStride,
+                                       b + column * kGradientRows + tile.row_begin * n, rows,
+                                       {c + key * columns + column, columns});
       }
     }
   };
@@ -173,7 +173,7 @@ HWY_NOINLINE void Gather(const GradientTile<T>& tile) noexcept {
     const auto here = static_cast<std::int32_t>(tile.row_end - row);
     WithRows(here, [&](auto count) HWY_ATTR {
       for (std::ptrdiff_t column = 0; column < tile.depth_columns; column += n) {
-        Product<Into::Add, decltype(count)::value, T>(
+        Product<Into::Add, decltype(count)::value>(
             tile.score_gradient + row * kScoreStride + tile.key_begin, kScoreStride, 1,
             tile.key_rows + column * kGradientKeys + tile.key_begin * n,
             tile.key_end - tile.key_begin,

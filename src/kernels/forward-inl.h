@@ -86,15 +86,15 @@ HWY_INLINE void SetHidden(const Visibility& visibility, int row, const PanelRang
 }
 
 /// target ← the product of a query block and key panels.
-template <class T>
+template <class T, class E>
 HWY_INLINE void Match(std::int32_t rows, std::int32_t depth, const T* HWY_RESTRICT query,
-                      const T* HWY_RESTRICT keys, const PanelRange& panels,
+                      const E* HWY_RESTRICT keys, const PanelRange& panels,
                       T* HWY_RESTRICT target) {
   const auto n = static_cast<std::ptrdiff_t>(2 * hn::Lanes(Full<T>()));
   WithRows(rows, [&](auto count) HWY_ATTR {
     for (std::ptrdiff_t first = panels.begin; first < panels.end; first += n) {
-      Product<Into::Set, decltype(count)::value, T>(query, 1, kBlockRows, keys + first * depth,
-                                                    depth, {target + first, kScoreStride});
+      Product<Into::Set, decltype(count)::value>(query, 1, kBlockRows, keys + first * depth, depth,
+                                                 {target + first, kScoreStride});
     }
   });
 }
@@ -110,8 +110,8 @@ HWY_INLINE bool IsRagged(const Visibility& visibility, const PanelRange& panels)
 }
 
 /// Products become scores, −∞ where hidden.
-template <class T>
-HWY_INLINE void Modify(const Block<T>& block, const PanelRange& panels) {
+template <class T, class E>
+HWY_INLINE void Modify(const Block<T, E>& block, const PanelRange& panels) {
   const bool modified = IsModified(block.modifiers);
   if (!modified && !IsRagged(block.visibility, panels)) return;
   for (int row = 0; row < block.rows; ++row) {
@@ -122,8 +122,8 @@ HWY_INLINE void Modify(const Block<T>& block, const PanelRange& panels) {
 }
 
 /// Scores of the block, −∞ where hidden.
-template <class T>
-HWY_INLINE void Score(const Block<T>& block, const PanelRange& panels) {
+template <class T, class E>
+HWY_INLINE void Score(const Block<T, E>& block, const PanelRange& panels) {
   Match(block.rows, block.depth, block.query, block.keys, panels, block.scores);
   Modify(block, panels);
 }
@@ -205,8 +205,8 @@ HWY_INLINE void Merge(std::int32_t rows, T base, const T* HWY_RESTRICT next_max,
 
 /// context ← decay·context + gain·p·v over the keys that each row sees, for values that are not all finite: 0·∞ would be
 /// NaN. The same order of operations as Product.
-template <class T>
-HWY_NOINLINE void AggregateVisible(const Block<T>& block, const T* HWY_RESTRICT decay,
+template <class T, class E>
+HWY_NOINLINE void AggregateVisible(const Block<T, E>& block, const T* HWY_RESTRICT decay,
                                    const T* HWY_RESTRICT gain, T* HWY_RESTRICT context) {
   const Full<T> d;
   using V = hn::Vec<Full<T>>;
@@ -220,14 +220,14 @@ HWY_NOINLINE void AggregateVisible(const Block<T>& block, const T* HWY_RESTRICT 
     const std::uint8_t* flags =
         visibility.all || visibility.flags == nullptr ? nullptr : visibility.flags[row];
     for (std::ptrdiff_t column = 0; column < block.columns; column += n) {
-      const T* HWY_RESTRICT values = block.values + column * kSegmentKeys;
+      const E* HWY_RESTRICT values = block.values + column * kSegmentKeys;
       V sum0 = hn::Zero(d);
       V sum1 = hn::Zero(d);
       for (std::ptrdiff_t j = begin; j < end; ++j) {
         if (flags != nullptr && flags[j] == 0) continue;
         const V weight = hn::Set(d, weights[j]);
-        sum0 = hn::MulAdd(weight, hn::Load(d, values + j * n), sum0);
-        sum1 = hn::MulAdd(weight, hn::Load(d, values + j * n + lanes), sum1);
+        sum0 = hn::MulAdd(weight, LoadPanel(d, values + j * n), sum0);
+        sum1 = hn::MulAdd(weight, LoadPanel(d, values + j * n + lanes), sum1);
       }
       T* HWY_RESTRICT target = context + row * block.columns + column;
       const V d0 = hn::Set(d, decay[row]);
@@ -238,8 +238,8 @@ HWY_NOINLINE void AggregateVisible(const Block<T>& block, const T* HWY_RESTRICT 
   }
 }
 
-template <class T>
-HWY_NOINLINE void Attend(const Block<T>& block, const RowState<T>& state) noexcept {
+template <class T, class E>
+HWY_NOINLINE void Attend(const Block<T, E>& block, const RowState<T>& state) noexcept {
   const PanelRange panels = PanelsOf<T>(block.visibility);
   Score(block, panels);
   constexpr int kPadded = kMostBlockRows + 4;
@@ -264,7 +264,7 @@ HWY_NOINLINE void Attend(const Block<T>& block, const RowState<T>& state) noexce
   const std::ptrdiff_t depth = block.visibility.end - begin;
   WithRows(block.rows, [&](auto rows) HWY_ATTR {
     for (std::ptrdiff_t column = 0; column < block.columns; column += n) {
-      Product<Into::Fold, decltype(rows)::value, T>(
+      Product<Into::Fold, decltype(rows)::value>(
           block.scores + begin, kScoreStride, 1, block.values + column * kSegmentKeys + begin * n,
           depth, {state.context + column, block.columns, decay, gain});
     }

@@ -30,7 +30,11 @@ KernelTable<T> MakeTable() {
   table.pack_rows = &PackRows<T>;
   table.pack_keys = &PackKeys<T>;
   table.pack_query = &PackQuery<T>;
-  table.attend = &Attend<T>;
+  table.attend = &Attend<T, T>;
+  if constexpr (std::is_same_v<T, float>) {
+    table.attend_float16 = &Attend<T, Float16>;
+    table.attend_bfloat16 = &Attend<T, BFloat16>;
+  }
   table.merge = &MergeStates<T>;
   table.finish = &Finish<T>;
   table.weigh = &Weigh<T>;

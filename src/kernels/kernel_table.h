@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <type_traits>
 
 #include "qkv/dtype.h"
 
@@ -73,14 +74,15 @@ struct RowState {
   T* context = nullptr;  ///< [R][columns]
 };
 
-template <class T>
+/// E is how keys and values are stored: T, or 16 bits for float.
+template <class T, class E = T>
 struct Block {
   std::int32_t rows = 0;  ///< at most R
   std::int32_t depth = 0;
   std::int32_t columns = 0;
   const T* query = nullptr;   ///< query block
-  const T* keys = nullptr;    ///< key panels of the segment
-  const T* values = nullptr;  ///< row panels of the segment, kSegmentKeys rows each
+  const E* keys = nullptr;    ///< key panels of the segment
+  const E* values = nullptr;  ///< row panels of the segment, kSegmentKeys rows each
   bool finite_values = true;  ///< else hidden rows of values must not be touched
   Visibility visibility;
   Modifiers<T> modifiers;
@@ -143,6 +145,10 @@ struct KernelTable {
                      T* target) noexcept = nullptr;
   /// One segment further: scores, softmax, values.
   void (*attend)(const Block<T>& block, const RowState<T>& state) noexcept = nullptr;
+  void (*attend_float16)(const Block<T, Float16>& block,
+                         const RowState<T>& state) noexcept = nullptr;  ///< float only
+  void (*attend_bfloat16)(const Block<T, BFloat16>& block,
+                          const RowState<T>& state) noexcept = nullptr;  ///< float only
   /// Merges the state of a later segment into an earlier one's.
   void (*merge)(const RowState<T>& state, const RowState<T>& next, std::int32_t rows,
                 std::int32_t columns, T base) noexcept = nullptr;
@@ -175,6 +181,19 @@ inline void widen(const Target& target, const Float16* source, std::ptrdiff_t co
 inline void widen(const Target& target, const BFloat16* source, std::ptrdiff_t count,
                   float* result) noexcept {
   target.widen_bfloat16(source, count, result);
+}
+
+/// One segment further, whatever keys and values are stored as.
+template <class T, class E>
+void attend(const KernelTable<T>& table, const Block<T, E>& block,
+            const RowState<T>& state) noexcept {
+  if constexpr (std::is_same_v<E, Float16>) {
+    table.attend_float16(block, state);
+  } else if constexpr (std::is_same_v<E, BFloat16>) {
+    table.attend_bfloat16(block, state);
+  } else {
+    table.attend(block, state);
+  }
 }
 
 template <class T>

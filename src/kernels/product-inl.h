@@ -8,6 +8,8 @@
 
 #include <hwy/highway.h>
 
+#include "qkv/dtype.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace qkv::kernels::HWY_NAMESPACE {
 
@@ -39,11 +41,31 @@ struct Target2D {
   const T* gain = nullptr;
 };
 
+/// A vector of a panel, of numbers stored as they are or in 16 bits.
+template <class D>
+HWY_INLINE hn::Vec<D> LoadPanel(D d, const hn::TFromD<D>* HWY_RESTRICT from) {
+  return hn::Load(d, from);
+}
+template <class D>
+HWY_INLINE hn::Vec<D> LoadPanel(D d, const Float16* HWY_RESTRICT from) {
+  const hn::Rebind<std::uint16_t, D> bits;
+  const hn::Rebind<hwy::float16_t, D> halves;
+  const auto* raw = reinterpret_cast<const std::uint16_t*>(from);
+  return hn::PromoteTo(d, hn::BitCast(halves, hn::Load(bits, raw)));
+}
+template <class D>
+HWY_INLINE hn::Vec<D> LoadPanel(D d, const BFloat16* HWY_RESTRICT from) {
+  const hn::Rebind<std::uint16_t, D> bits;
+  const hn::Rebind<hwy::bfloat16_t, D> halves;
+  const auto* raw = reinterpret_cast<const std::uint16_t*>(from);
+  return hn::PromoteTo(d, hn::BitCast(halves, hn::Load(bits, raw)));
+}
+
 /// c[i][j] ← Σ_k a[i·RowStep + k·depth_step]·b[k·n + j] for i < R and the n = two vectors of columns j. Each sum runs over k
 /// in order, whatever R is.
-template <Into into, int R, class T>
+template <Into into, int R, class T, class E>
 HWY_INLINE void Product(const T* HWY_RESTRICT a, std::ptrdiff_t row_step, std::ptrdiff_t depth_step,
-                        const T* HWY_RESTRICT b, std::ptrdiff_t depth, const Target2D<T>& c) {
+                        const E* HWY_RESTRICT b, std::ptrdiff_t depth, const Target2D<T>& c) {
   const Full<T> d;
   using V = hn::Vec<Full<T>>;
   const auto lanes = static_cast<std::ptrdiff_t>(hn::Lanes(d));
@@ -54,8 +76,8 @@ HWY_INLINE void Product(const T* HWY_RESTRICT a, std::ptrdiff_t row_step, std::p
   for (; k + 4 <= depth; k += 4) {
     HWY_UNROLL(4)
     for (int u = 0; u < 4; ++u) {
-      const V b0 = hn::Load(d, b);
-      const V b1 = hn::Load(d, b + lanes);
+      const V b0 = LoadPanel(d, b);
+      const V b1 = LoadPanel(d, b + lanes);
       HWY_UNROLL(16)
       for (int i = 0; i < R; ++i) {
         const V x = hn::Set(d, a[i * row_step]);
@@ -67,8 +89,8 @@ HWY_INLINE void Product(const T* HWY_RESTRICT a, std::ptrdiff_t row_step, std::p
     }
   }
   for (; k < depth; ++k) {
-    const V b0 = hn::Load(d, b);
-    const V b1 = hn::Load(d, b + lanes);
+    const V b0 = LoadPanel(d, b);
+    const V b1 = LoadPanel(d, b + lanes);
     HWY_UNROLL(16)
     for (int i = 0; i < R; ++i) {
       const V x = hn::Set(d, a[i * row_step]);

@@ -55,6 +55,8 @@ cases::EngineOutputs<engine::Arithmetic<T>> decode(const Text<T>& text, const Se
                                  Tensor<A, 4>({s.batch, s.heads, tokens, 0}),
                                  Tensor<A, 3>({s.batch, s.heads, tokens})};
   KvCache<T> cache(options);
+  engine::Options threads;
+  threads.threads = 2;
   for (Index begin = 0; begin < tokens; begin += chunk) {
     const Index end = std::min(begin + chunk, tokens);
     cache.append(tokens_of(text.key, begin, end), tokens_of(text.value, begin, end));
@@ -63,7 +65,7 @@ cases::EngineOutputs<engine::Arithmetic<T>> decode(const Text<T>& text, const Se
     AttentionOutputs<A> outputs;
     outputs.context = result.context.view().slice(2, begin, end);
     outputs.log_sum_exp = result.log_sum_exp.view().slice(2, begin, end);
-    engine::forward(cache, inputs, outputs, {.threads = 2});
+    engine::forward(cache, inputs, outputs, threads);
   }
   return result;
 }
@@ -97,8 +99,8 @@ void expect_the_bits_of_the_whole_pass(const std::string& target) {
     for (const Index chunk : {Index{1}, Index{7}, Index{63}, Index{64}, kTokens}) {
       if (chunk == 1 && window) continue;  // the slowest pairs once
       const auto got = decode(text, s, options_of(s, target, window), chunk);
-      EXPECT_TRUE(same_bits(got, expected)) << "chunks of " << chunk << ", window "
-                                            << window.value_or(-1);
+      EXPECT_TRUE(same_bits(got, expected))
+          << "chunks of " << chunk << ", window " << window.value_or(-1);
     }
   }
 }
@@ -156,8 +158,8 @@ TEST_P(KvCacheOn, KeepsSequencesOfDifferentLengthsApart) {
     engine::Options options;
     options.target = GetParam();
     const auto expected = cases::run_engine(alone, options);
-    EXPECT_TRUE(same_bits<float>(expected.context.elements(), context.elements().subspan(
-                                     static_cast<std::size_t>(b) * 6, 6)));
+    EXPECT_TRUE(same_bits<float>(expected.context.elements(),
+                                 context.elements().subspan(static_cast<std::size_t>(b) * 6, 6)));
   }
 }
 
@@ -182,7 +184,8 @@ TEST(KvCache, AForkSharesPagesAndParts) {
   alone.query = query.view();
   alone.key = tokens_of(text.key, 0, 281);
   alone.value = tokens_of(text.value, 0, 281);
-  EXPECT_TRUE(same_bits<float>(cases::run_engine(alone, {}).context.elements(), context.elements()));
+  EXPECT_TRUE(
+      same_bits<float>(cases::run_engine(alone, {}).context.elements(), context.elements()));
 
   KvCache<float> batch({.batch = 2, .kv_heads = 1, .key_width = 4, .value_width = 4});
   batch.fork(1, second, 0);
@@ -220,7 +223,8 @@ TEST(KvCache, ForgetsGarbageThatWasTruncated) {
   alone.key = tokens_of(text.key, 0, 10);
   alone.value = tokens_of(text.value, 0, 10);
   alone.mask = Mask::causal(Corner::bottom_right());
-  EXPECT_TRUE(same_bits<float>(cases::run_engine(alone, {}).context.elements(), context.elements()));
+  EXPECT_TRUE(
+      same_bits<float>(cases::run_engine(alone, {}).context.elements(), context.elements()));
 }
 
 TEST(KvCache, RefusesWhatDoesNotFit) {
@@ -247,11 +251,10 @@ TEST(KvCache, RefusesWhatDoesNotFit) {
       [&] {
         engine::forward(cache, {.query = tokens_of(text.query, 0, 3)}, {.context = context.view()});
       },
-      "engine::forward(cache): query: expected queries whose window of 5 reaches back to position 15");
+      "engine::forward(cache): query: expected queries whose window of 5 reaches back to position "
+      "15");
   refused(
-      [&] {
-        engine::forward(cache, {.query = text.query.view()}, {.context = context.view()});
-      },
+      [&] { engine::forward(cache, {.query = text.query.view()}, {.context = context.view()}); },
       "engine::forward(cache): query: expected at most the 21 tokens of sequence 0, got T=30");
   refused(
       [&] {
