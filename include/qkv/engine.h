@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -50,13 +51,26 @@ class Workspace {
   std::unique_ptr<Memory> memory_;
 };
 
+/// Weights dropped at random during training (Srivastava et al., 2014): each with the probability, independently; those that stay
+/// are divided by 1 − probability. Whether a weight is dropped depends on its sample, head, query and key, seed and offset
+/// alone (a word of Philox4x32-10): on no tiling, no thread, and the backward pass drops the same ones. Another step of
+/// training takes another offset.
+struct Dropout {
+  double probability = 0;  ///< 0 <= probability < 1
+  std::uint64_t seed = 0;
+  std::uint32_t offset = 0;
+};
+
 struct Options {
   /// Threads to use at most, 1 or more; what OpenMP would use where absent.
-  std::optional<int> threads;
+  std::optional<int> threads = std::nullopt;
   /// One of targets(); the fastest where absent.
-  std::optional<std::string> target;
+  std::optional<std::string> target = std::nullopt;
   /// Memory to reuse; where absent each thread that calls keeps one of its own.
   Workspace* workspace = nullptr;
+  /// Off where absent. Weights that are returned, and their gradients, are those before dropout. Samples times heads, queries
+  /// and keys are below 2^32 each then.
+  std::optional<Dropout> dropout = std::nullopt;
 };
 
 /// Computes context and, where asked for, weights and log-sum-exp. Any strides in; out, any under which no

@@ -339,6 +339,7 @@ kernels::Block<T> Backward<T>::block_of(const TileRows& rows, Index first, Index
   if (!describe(call_, rows, first, block.rows, first_key, keys, scratch)) block.rows = 0;
   block.visibility = scratch.visibility;
   block.modifiers = scratch.modifiers;
+  block.dropout = scratch.dropout;
   return block;
 }
 
@@ -681,7 +682,7 @@ void backward(const AttentionInputs<T>& inputs, const ForwardResults<T>& results
   expect_shape(kOperation, of_forward[1], Extents<3>{shape.batch, shape.heads, shape.queries});
   validate_gradients(kOperation, inputs, shape, output_gradients, input_gradients, of_forward);
 
-  const Call<T> call{inputs, plan, kernels::table_of<T>(*setting.target)};
+  const Call<T> call{inputs, plan, kernels::table_of<T>(*setting.target), setting.dropout};
   const BackwardPlan layout = plan_backward(call, setting.threads);
   std::byte* memory = WorkspaceAccess::reserve(WorkspaceAccess::of(options), layout.bytes);
   const Arguments<T> arguments{results, output_gradients, input_gradients, queries};

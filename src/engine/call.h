@@ -25,6 +25,7 @@ struct Call {
   const AttentionInputs<T>& inputs;
   const AttentionPlan& plan;
   const kernels::KernelTable<A>& kernels;
+  std::optional<Dropout> dropout;
 
   const AttentionShape& shape() const noexcept { return plan.shape; }
   /// Softcap, bias and ALiBi stand between the product and the score.

@@ -237,6 +237,7 @@ kernels::Block<Arithmetic<T>, E> Forward<T>::block_of(const TileRows& tile, Inde
   if (!describe(call_, tile, first, block.rows, first_key, keys_here, block_rows_)) block.rows = 0;
   block.visibility = block_rows_.visibility;
   block.modifiers = block_rows_.modifiers;
+  block.dropout = block_rows_.dropout;
   return block;
 }
 
@@ -469,7 +470,8 @@ void run(const AttentionInputs<T>& inputs, const KvCache<T>* cache, const Attent
          const AttentionOutputs<Arithmetic<T>>& outputs, const Setting& setting,
          const Options& options) {
   if (plan.shape.batch == 0 || plan.shape.heads == 0 || plan.shape.queries == 0) return;
-  const Call<T> call{inputs, plan, kernels::table_of<Arithmetic<T>>(*setting.target)};
+  const Call<T> call{inputs, plan, kernels::table_of<Arithmetic<T>>(*setting.target),
+                     setting.dropout};
   const ForwardPlan layout = plan_forward(
       call, {.with_weights = outputs.weights.has_value(), .cached = cache != nullptr}, setting);
   Forward<T> work(call, cache, outputs, layout);

@@ -31,6 +31,15 @@ Setting setting_of(std::string_view operation, const Options& options) {
                                             fmt::join(targets(), ", "), *options.target));
   }
   setting.target = &*found;
+  if (options.dropout) {
+    const double probability = options.dropout->probability;
+    if (!(probability >= 0 && probability < 1)) {
+      throw std::invalid_argument(
+          fmt::format("{}: dropout: expected a probability of at least 0 and below 1, got {}",
+                      operation, probability));
+    }
+    if (probability > 0) setting.dropout = options.dropout;
+  }
   return setting;
 }
 

@@ -205,6 +205,8 @@ bool describe(const Call<T>& call, const TileRows& tile, Index first, Index rows
       least = std::min(least, begin);
       most = std::max(most, end);
     }
+    block.queries[slot] = static_cast<std::uint32_t>(row.t);
+    block.heads[slot] = static_cast<std::uint32_t>(row.b * call.shape().heads + row.h);
     if (call.inputs.alibi) {
       block.slopes[slot] =
           static_cast<A>(call.inputs.alibi->slopes[static_cast<std::size_t>(row.h)]);
@@ -226,6 +228,18 @@ bool describe(const Call<T>& call, const TileRows& tile, Index first, Index rows
   visibility.row_end = block.end.data();
   visibility.flags = holes ? block.flags.data() : nullptr;
 
+  if (call.dropout) {
+    const Dropout& dropout = *call.dropout;
+    block.dropout.threshold =
+        static_cast<std::uint32_t>(std::min(dropout.probability * 0x1p32, 0x1p32 - 1));
+    block.dropout.scale = static_cast<A>(1 / (1 - dropout.probability));
+    block.dropout.key0 = static_cast<std::uint32_t>(dropout.seed);
+    block.dropout.key1 = static_cast<std::uint32_t>(dropout.seed >> 32);
+    block.dropout.offset = dropout.offset;
+    block.dropout.first_group = static_cast<std::uint32_t>(first_key / 4);
+    block.dropout.queries = block.queries.data();
+    block.dropout.heads = block.heads.data();
+  }
   kernels::Modifiers<A>& modifiers = block.modifiers;
   // Neither 0 nor infinity in A, and no inverse that is: beyond these a softcap rounds to all or to nothing.
   constexpr double kLeast = std::numeric_limits<A>::min();

@@ -29,6 +29,7 @@ template <class A>
 struct BlockRows {
   kernels::Visibility visibility;
   kernels::Modifiers<A> modifiers;
+  kernels::Dropout<A> dropout;
 
   std::array<std::int32_t, kernels::kMostBlockRows> begin;
   std::array<std::int32_t, kernels::kMostBlockRows> end;
@@ -36,6 +37,8 @@ struct BlockRows {
   std::array<const A*, kernels::kMostBlockRows> bias;
   std::array<A, kernels::kMostBlockRows> slopes;
   std::array<double, kernels::kMostBlockRows> offsets;
+  std::array<std::uint32_t, kernels::kMostBlockRows> queries;
+  std::array<std::uint32_t, kernels::kMostBlockRows> heads;
   std::array<std::array<std::uint8_t, kernels::kSegmentKeys>, kernels::kMostBlockRows> flag_rows{};
   std::array<std::array<A, kernels::kSegmentKeys>, kernels::kMostBlockRows> bias_rows{};
 };

@@ -76,6 +76,9 @@ HWY_NOINLINE void Differentiate(const GradientBlock<T>& work) noexcept {
   for (int row = 0; row < block.rows; ++row) {
     T* weights = block.scores + row * kScoreStride;
     T* gradient = work.score_gradient + row * kScoreStride;
+    // A dropped weight passes no gradient on; the upstream gradient of the weights is that of those before dropout.
+    const bool drops = block.dropout.threshold != 0;
+    if (drops) Drop(block.dropout, row, panels, gradient);
     if (work.weights_gradient != nullptr) {
       const T* HWY_RESTRICT upstream = work.weights_gradient[row];
       for (std::int32_t j = block.visibility.begin; j < block.visibility.end; ++j) {
@@ -87,6 +90,7 @@ HWY_NOINLINE void Differentiate(const GradientBlock<T>& work) noexcept {
     } else {
       DifferentiateRow<true>(work, row, panels);
     }
+    if (drops) Drop(block.dropout, row, panels, weights);
     // Garbage at hidden places has not reached anything yet; here it ends.
     const auto clear = [&](T* target) HWY_ATTR {
       if (ragged) SetHidden(block.visibility, row, panels, T{0}, target);

@@ -8,6 +8,7 @@
 
 #include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
+#include "kernels/dropout-inl.h"
 #include "kernels/exp2-inl.h"
 #include "kernels/kernel_table.h"
 #include "kernels/product-inl.h"
@@ -170,6 +171,15 @@ HWY_INLINE T Exponentiate(T* HWY_RESTRICT scores, const PanelRange& panels, T ma
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(sum0, sum1)));
 }
 
+/// Weights that are dropped become 0, the others grow by as much as is lost on average.
+template <class T>
+HWY_NOINLINE void Drop(const Dropout<T>& dropout, int row, const PanelRange& panels,
+                       T* HWY_RESTRICT weights) {
+  alignas(64) T factors[kSegmentKeys];
+  DropoutFactors(dropout, row, factors);
+  for (std::ptrdiff_t j = panels.begin; j < panels.end; ++j) weights[j] *= factors[j];
+}
+
 /// A maximum to subtract: 0 for a row that has seen nothing, as −∞ less −∞ is NaN.
 template <class T>
 HWY_INLINE T Reference(T max) {
@@ -253,6 +263,11 @@ HWY_NOINLINE void Attend(const Block<T, E>& block, const RowState<T>& state) noe
     const T reference = Reference(next_max[row]);
     next_sum[row] = block.base == 1 ? Exponentiate<false>(scores, panels, reference, block.base)
                                     : Exponentiate<true>(scores, panels, reference, block.base);
+  }
+  if (block.dropout.threshold != 0) {
+    for (int row = 0; row < block.rows; ++row) {
+      Drop(block.dropout, row, panels, block.scores + row * kScoreStride);
+    }
   }
   Merge(block.rows, block.base, next_max, next_sum, state.max, state.sum, decay, gain);
   if (!block.finite_values && !block.visibility.all) {

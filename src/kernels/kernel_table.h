@@ -55,6 +55,20 @@ struct Modifiers {
       nullptr;  ///< of each row: position of the query less that of the segment's first key
 };
 
+/// Weights that are dropped at random: a function of sample, head, query, key, seed and offset alone. Word key % 4 of
+/// Philox's at counter (key / 4, query, sample·heads + head, offset) decides.
+template <class T>
+struct Dropout {
+  std::uint32_t threshold = 0;  ///< words below are dropped; 0 for none
+  T scale = 1;                  ///< of those that stay: 1/(1 − probability)
+  std::uint32_t key0 = 0;       ///< the seed
+  std::uint32_t key1 = 0;
+  std::uint32_t offset = 0;
+  std::uint32_t first_group = 0;           ///< the segment's first key / 4
+  const std::uint32_t* queries = nullptr;  ///< of each row
+  const std::uint32_t* heads = nullptr;
+};
+
 /// Which keys [0, kSegmentKeys) of the segment each row sees.
 struct Visibility {
   std::int32_t begin = 0;  ///< no row sees a key outside of [begin, end)
@@ -86,6 +100,7 @@ struct Block {
   bool finite_values = true;  ///< else hidden rows of values must not be touched
   Visibility visibility;
   Modifiers<T> modifiers;
+  Dropout<T> dropout;
   T base = 1;
   T* scores = nullptr;  ///< scratch
 };
