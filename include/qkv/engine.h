@@ -34,7 +34,8 @@ using Arithmetic = std::conditional_t<std::is_same_v<T, double>, double, float>;
 /// ("AVX3", "AVX2", "SSE4", "NEON"; the last one is the portable one).
 std::vector<std::string> targets();
 
-/// Memory that calls reuse. It grows to what the largest call needed and is freed with the object.
+/// Memory that calls reuse. It grows to what the largest call needed and is freed with the object. A call that finds it
+/// large enough asks for no memory, but for a few bytes a rule of its mask and a sample.
 class Workspace {
  public:
   Workspace();
