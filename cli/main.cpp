@@ -7,6 +7,7 @@
 
 #include "cli/align.h"
 #include "cli/commands.h"
+#include "cli/plan.h"
 #include "cli/trace.h"
 #include "qkv/error.h"
 
@@ -32,7 +33,8 @@ int parse_and_run(int argc, char** argv) {
   app.set_version_flag("--version", "qkv " QKV_VERSION);
   app.require_subcommand(0, 1);
 
-  const std::vector<Command> commands{add_trace_command(app), add_align_command(app)};
+  const std::vector<Command> commands{add_trace_command(app), add_plan_command(app),
+                                      add_align_command(app)};
 
   try {
     app.parse(argc, argv);

@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "cli/mask_options.h"
 #include "cli/terminal.h"
 #include "cli/whole_number.h"
 #include "lab/heat_map_png.h"
@@ -33,10 +33,7 @@ struct TraceOptions {
   std::optional<Index> kv_heads;
   std::optional<double> scale;
 
-  std::string causal;  ///< empty, "square" or a corner
-  std::string window;
-  std::vector<Index> prefix_lengths;
-  std::vector<Index> lengths;
+  MaskTexts mask;
 
   lab::TraceChoice choice;
   std::string binning = "max";
@@ -48,41 +45,10 @@ struct TraceOptions {
   std::vector<CLI::Option*> size_options;  ///< any of them asks for given sizes
 };
 
-constexpr const char* kNoCorner = "square";
 constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
 
 [[noreturn]] void fail(std::string_view option, std::string_view expected, std::string_view got) {
   throw std::invalid_argument(fmt::format("trace: {}: expected {}, got {}", option, expected, got));
-}
-
-std::optional<Corner> parse_corner(std::string_view option, const std::string& text) {
-  if (text.empty() || text == kNoCorner) return std::nullopt;
-  if (text == "top-left") return Corner::top_left();
-  if (text == "bottom-right") return Corner::bottom_right();
-  fail(option, "a corner, top-left or bottom-right", fmt::format("\"{}\"", text));
-}
-
-/// "N" or "N,CORNER".
-Window parse_window(const std::string& text) {
-  const std::size_t comma = text.find(',');
-  const std::string number = text.substr(0, comma);
-  Index side = 0;
-  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), side);
-  if (error != std::errc{} || end != number.data() + number.size()) {
-    fail("--window", "N or N,CORNER with a number of positions N", fmt::format("\"{}\"", text));
-  }
-  const std::string corner = comma == std::string::npos ? "" : text.substr(comma + 1);
-  return {side, side, parse_corner("--window", corner)};
-}
-
-lab::MaskOptions mask_of(const TraceOptions& options) {
-  lab::MaskOptions mask;
-  mask.causal = !options.causal.empty();
-  mask.corner = parse_corner("--causal", options.causal);
-  mask.prefix_lengths = options.prefix_lengths;
-  if (!options.window.empty()) mask.window = parse_window(options.window);
-  mask.lengths = options.lengths;
-  return mask;
 }
 
 bool is_typed(const TraceOptions& options) {
@@ -149,7 +115,7 @@ ExitCode run(TraceOptions& options) {
   const double memory_limit = options.max_memory * kGibibyte;
   options.choice.binning = options.binning == "mean" ? lab::Binning::Mean : lab::Binning::Max;
   lab::TraceInput input = read_input(options, memory_limit);
-  lab::add_mask(input, mask_of(options));
+  lab::add_mask(input, parse_mask("trace", options.mask));
   const lab::Trace trace = lab::trace(input, memory_limit);
   if (is_typed(options) && !options.choice.query) options.choice.query = trace.sizes.queries - 1;
 
@@ -217,29 +183,7 @@ void add_input_options(CLI::App& command, TraceOptions& options) {
 
 void add_mask_options(CLI::App& command, TraceOptions& options) {
   const char* group = "Mask (added to what a file says itself)";
-  command
-      .add_flag(fmt::format("--causal{{{}}}", kNoCorner), options.causal,
-                "No query sees later keys; with T != S say where the diagonal lies: "
-                "--causal=top-left or --causal=bottom-right")
-      ->group(group);
-  command
-      .add_option("--prefix", options.prefix_lengths,
-                  "Causal, but the first N keys are visible to all; one N, or one a sample (3,5)")
-      ->check(whole_number())
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->group(group);
-  command
-      .add_option("--window", options.window,
-                  "Only keys up to N positions away; with T != S N,CORNER")
-      ->group(group);
-  command
-      .add_option("--lengths", options.lengths,
-                  "Keys that are no padding, one number or one a sample (5,3)")
-      ->check(whole_number())
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->group(group);
+  add_mask_options(command, group, options.mask);
   CLI::Option* mask_tensor =
       command
           .add_option("--mask-tensor", options.from_file.mask_tensor,

@@ -22,10 +22,11 @@ function(qkv_add_test_program target layer label)
   target_link_libraries(
     ${target} PRIVATE qkv::qkv qkv_compiler_settings fmt::fmt nlohmann_json::nlohmann_json
                       OpenMP::OpenMP_CXX OpenBLAS::OpenMP GTest::gmock GTest::gtest_main)
+  # Tests run side by side: threads that spin where they wait would keep each other from the cores.
   gtest_discover_tests(
     ${target}
     TEST_PREFIX "${layer}." NO_PRETTY_VALUES
     WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
     DISCOVERY_TIMEOUT 120
-    PROPERTIES LABELS ${label})
+    PROPERTIES LABELS ${label} ENVIRONMENT OMP_WAIT_POLICY=passive)
 endfunction()

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
-#include <vector>
+
+#include "base/few.h"
 
 namespace qkv {
 namespace {
@@ -14,10 +15,13 @@ struct Axis {
   Index extent;
 };
 
+/// Those of one view, or of two.
+using Axes = Few<Axis, std::size_t{2} * kMostAxes>;
+
 struct Normalized {
   std::intptr_t first = 0;  // lowest address
   std::intptr_t last = 0;   // one past the highest
-  std::vector<Axis> axes;   // strides in bytes, descending
+  Axes axes;                // strides in bytes, descending
 };
 
 bool is_empty(const Footprint& view) {
@@ -44,13 +48,13 @@ Normalized normalize(const Footprint& view) {
 }
 
 /// Bytes from the first element to one past the last, of the axes from `from` on.
-Index span_of(const std::vector<Axis>& axes, std::size_t from, Index element_size) {
+Index span_of(const Axes& axes, std::size_t from, Index element_size) {
   Index span = element_size;
   for (std::size_t i = from; i < axes.size(); ++i) span += axes[i].stride * (axes[i].extent - 1);
   return span;
 }
 
-bool nests(const std::vector<Axis>& axes, Index element_size) {
+bool nests(const Axes& axes, Index element_size) {
   for (std::size_t i = 0; i < axes.size(); ++i) {
     if (axes[i].stride < span_of(axes, i + 1, element_size)) return false;
   }
@@ -58,8 +62,8 @@ bool nests(const std::vector<Axis>& axes, Index element_size) {
 }
 
 /// Gives a view the axes (of extent 1) that only the other has, so that both can be walked together.
-std::vector<Axis> with_axes_of(const std::vector<Axis>& own, const std::vector<Axis>& other) {
-  std::vector<Axis> result = own;
+Axes with_axes_of(const Axes& own, const Axes& other) {
+  Axes result = own;
   for (const Axis& axis : other) {
     const bool has = std::any_of(own.begin(), own.end(),
                                  [&](const Axis& mine) { return mine.stride == axis.stride; });
@@ -73,8 +77,7 @@ std::vector<Axis> with_axes_of(const std::vector<Axis>& own, const std::vector<A
 /// Whether some element of b, whose first byte lies `distance` bytes after that of a, meets one of a, over
 /// the axes from `axis` on. With m the difference of the two indices on an axis, the rest must
 /// bridge distance + m·stride, which at most two values of m can make small enough.
-bool meets(const std::vector<Axis>& a, const std::vector<Axis>& b, std::size_t axis, Index distance,
-           Index element_size) {
+bool meets(const Axes& a, const Axes& b, std::size_t axis, Index distance, Index element_size) {
   if (axis == a.size()) return std::abs(distance) < element_size;
   const Index stride = a[axis].stride;
   const Index nearest = -distance / stride;
@@ -101,8 +104,8 @@ bool overlap(const Footprint& a, const Footprint& b) {
   if (a.element_size != b.element_size || !nests(x.axes, size) || !nests(y.axes, size)) {
     return true;
   }
-  const std::vector<Axis> own = with_axes_of(x.axes, y.axes);
-  const std::vector<Axis> other = with_axes_of(y.axes, x.axes);
+  const Axes own = with_axes_of(x.axes, y.axes);
+  const Axes other = with_axes_of(y.axes, x.axes);
   if (!nests(own, size) || !nests(other, size)) return true;
   return meets(own, other, 0, y.first - x.first, size);
 }

@@ -16,8 +16,10 @@ struct Footprint {
   std::size_t element_size = 0;
 };
 
+inline constexpr int kMostAxes = 6;
+
 template <class T, int Rank>
-Footprint footprint(const TensorView<T, Rank>& view) {
+requires(Rank <= kMostAxes) Footprint footprint(const TensorView<T, Rank>& view) {
   return {reinterpret_cast<const std::byte*>(view.data()), view.shape(), view.strides(), sizeof(T)};
 }
 

@@ -186,10 +186,11 @@ AttentionPlan validate_options(std::string_view operation, const AttentionInputs
 }
 
 template <class T>
-std::vector<NamedView> named_inputs(const AttentionInputs<T>& inputs) {
-  std::vector<NamedView> views{{"query", footprint(inputs.query)},
-                               {"key", footprint(inputs.key)},
-                               {"value", footprint(inputs.value)}};
+NamedViews named_inputs(const AttentionInputs<T>& inputs) {
+  NamedViews views;
+  views.push_back({"query", footprint(inputs.query)});
+  views.push_back({"key", footprint(inputs.key)});
+  views.push_back({"value", footprint(inputs.value)});
   if (inputs.bias) views.push_back({"bias", footprint(*inputs.bias)});
   if (inputs.sink) views.push_back({"sink", footprint(*inputs.sink)});
   return views;
@@ -198,8 +199,9 @@ std::vector<NamedView> named_inputs(const AttentionInputs<T>& inputs) {
 template <class T, class R>
 void validate_outputs(std::string_view operation, const AttentionInputs<T>& inputs,
                       const AttentionShape& shape, const AttentionOutputs<R>& outputs) {
-  std::vector<NamedView> views{{"context", footprint(outputs.context)}};
-  expect_shape(operation, views[0],
+  NamedViews views;
+  views.push_back({"context", footprint(outputs.context)});
+  expect_shape(operation, views.back(),
                Extents<4>{shape.batch, shape.heads, shape.queries, shape.value_width});
   if (outputs.weights) {
     views.push_back({"weights", footprint(*outputs.weights)});
@@ -220,8 +222,8 @@ void validate_gradients(std::string_view operation, const AttentionInputs<T>& in
                         const AttentionInputGradients<R>& input_gradients,
                         std::span<const NamedView> also_read) {
   const Extents<4> scores{shape.batch, shape.heads, shape.queries, shape.keys};
-  std::vector<NamedView> read = named_inputs(inputs);
-  read.insert(read.end(), also_read.begin(), also_read.end());
+  NamedViews read = named_inputs(inputs);
+  for (const NamedView& view : also_read) read.push_back(view);
   const auto reads = [&](const NamedView& view, std::span<const Index> expected) {
     expect_shape(operation, view, expected);
     read.push_back(view);
@@ -236,7 +238,7 @@ void validate_gradients(std::string_view operation, const AttentionInputs<T>& in
           Extents<3>{shape.batch, shape.heads, shape.queries});
   }
 
-  std::vector<NamedView> written;
+  NamedViews written;
   const auto writes = [&](const NamedView& view, std::span<const Index> expected) {
     expect_shape(operation, view, expected);
     written.push_back(view);
@@ -269,7 +271,7 @@ void validate_gradients(std::string_view operation, const AttentionInputs<T>& in
   template AttentionPlan validate_inputs(std::string_view, const AttentionInputs<T>&); \
   template AttentionPlan validate_options(std::string_view, const AttentionInputs<T>&, \
                                           const AttentionShape&);                      \
-  template std::vector<NamedView> named_inputs(const AttentionInputs<T>&);             \
+  template NamedViews named_inputs(const AttentionInputs<T>&);                         \
   QKV_INSTANTIATE_RESULTS(T, double)                                                   \
   QKV_INSTANTIATE_RESULTS(T, float)
 QKV_INSTANTIATE(double)

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/few.h"
 #include "base/overlap.h"
 #include "qkv/attention.h"
 
@@ -70,8 +71,11 @@ void validate_gradients(std::string_view operation, const AttentionInputs<T>& in
 void expect_shape(std::string_view operation, const NamedView& argument,
                   std::span<const Index> expected);
 
+/// The tensors of a call: 5 of its inputs, 5 more of a backward call.
+using NamedViews = Few<NamedView, 12>;
+
 /// The tensors that a call reads, by name.
 template <class T>
-std::vector<NamedView> named_inputs(const AttentionInputs<T>& inputs);
+NamedViews named_inputs(const AttentionInputs<T>& inputs);
 
 }  // namespace qkv

@@ -28,14 +28,14 @@ Tokens tokens_of(const ModuleCall& call) {
 }
 
 /// In terms of the command line, where the library would speak of its own interface.
-void expect_corner(const Tokens& tokens, std::string_view option, std::string_view how,
-                   const std::optional<Corner>& corner) {
-  if (corner || tokens.queries == tokens.keys) return;
+void expect_corner(std::string_view operation, std::string_view option, std::string_view how,
+                   const std::optional<Corner>& corner, Index queries, Index keys) {
+  if (corner || queries == keys) return;
   throw std::invalid_argument(
-      fmt::format("trace: {}: expected a corner for the diagonal, top-left (query 0 at key 0) or "
+      fmt::format("{}: {}: expected a corner for the diagonal, top-left (query 0 at key 0) or "
                   "bottom-right (the last query at the last key), as T and S differ ({}), got none "
                   "with T={}, S={}",
-                  option, how, tokens.queries, tokens.keys));
+                  operation, option, how, queries, keys));
 }
 
 /// Nothing where lengths do not fit the batch: applying the mask says so later.
@@ -55,11 +55,10 @@ void mark_padded_queries(TraceInput& input, const Tokens& tokens,
 
 }  // namespace
 
-void add_mask(TraceInput& input, const MaskOptions& options) {
-  const Tokens tokens = std::visit([](const auto& call) { return tokens_of(call); }, input.call);
+Mask make_mask(std::string_view operation, const MaskOptions& options, Index queries, Index keys) {
   Mask mask;
   if (options.causal || !options.prefix_lengths.empty()) {
-    expect_corner(tokens, "--causal", "--causal=CORNER", options.corner);
+    expect_corner(operation, "--causal", "--causal=CORNER", options.corner, queries, keys);
   }
   if (!options.prefix_lengths.empty()) {
     mask = mask & Mask::prefix_causal(options.prefix_lengths, options.corner);
@@ -67,14 +66,18 @@ void add_mask(TraceInput& input, const MaskOptions& options) {
     mask = mask & Mask::causal(options.corner);
   }
   if (options.window) {
-    expect_corner(tokens, "--window", "--window N,CORNER", options.window->corner);
+    expect_corner(operation, "--window", "--window N,CORNER", options.window->corner, queries,
+                  keys);
     mask = mask & Mask::sliding_window(*options.window);
   }
-  if (!options.lengths.empty()) {
-    mask = mask & Mask::key_lengths(options.lengths);
-    mark_padded_queries(input, tokens, options.lengths);
-  }
-  input.mask = input.mask & mask;
+  if (!options.lengths.empty()) mask = mask & Mask::key_lengths(options.lengths);
+  return mask;
+}
+
+void add_mask(TraceInput& input, const MaskOptions& options) {
+  const Tokens tokens = std::visit([](const auto& call) { return tokens_of(call); }, input.call);
+  input.mask = input.mask & make_mask("trace", options, tokens.queries, tokens.keys);
+  if (!options.lengths.empty()) mark_padded_queries(input, tokens, options.lengths);
 }
 
 }  // namespace qkv::lab

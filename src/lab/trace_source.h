@@ -73,6 +73,10 @@ struct MaskOptions {
   std::vector<Index> lengths = {};  ///< keys that are no padding: one for all, or one a sample
 };
 
+/// The rules together. Throws std::invalid_argument "operation: --option: …" where a number is negative, or T and S differ
+/// and a corner is missing.
+Mask make_mask(std::string_view operation, const MaskOptions& options, Index queries, Index keys);
+
 /// In self attention, queries past their sample's length count as padding from then on.
 /// Throws std::invalid_argument where a number is negative, or T and S differ and a corner is
 /// missing.

@@ -245,19 +245,20 @@ class Invariance : public testing::TestWithParam<std::string> {
       for (Index first = 0; first < kQueries; first += chunk) {
         const Part part{{0, 1}, first, std::min(first + chunk, kQueries)};
         const int threads = first % 5 == 0 ? 3 : 1;
-        ASSERT_TRUE(is_part_of(sequences.run(part, with(threads)), part, whole))
-            << "queries from " << first << " on, " << chunk << " at a time";
-        const Part cut = sequences.cut(part);
-        ASSERT_TRUE(is_part_of(sequences.run(cut, with(threads)), cut, whole))
-            << "queries from " << first << " on, " << chunk << " at a time, " << cut.keys
-            << " keys";
+        for (const Part& one : {part, sequences.cut(part)}) {
+          ASSERT_TRUE(is_part_of(sequences.run(one, with(threads)), one, whole))
+              << "queries from " << first << " on, " << chunk << " at a time, " << one.keys
+              << " keys";
+        }
       }
     }
   }
 
+  /// Every `step`th set of features.
   template <class T>
-  void hold_all() {
-    for (const Features& features : all_features()) hold<T>(features);
+  void hold_all(std::size_t step = 1) {
+    const std::vector<Features> all = all_features();
+    for (std::size_t i = 0; i < all.size(); i += step) hold<T>(all[i]);
   }
 
  private:
@@ -269,8 +270,8 @@ INSTANTIATE_TEST_SUITE_P(Simd, Invariance, testing::ValuesIn(engine::targets()),
 
 TEST_P(Invariance, OfFloat32) { hold_all<float>(); }
 TEST_P(Invariance, OfFloat64) { hold_all<double>(); }
-TEST_P(Invariance, OfFloat16) { hold_all<Float16>(); }
-TEST_P(Invariance, OfBFloat16) { hold_all<BFloat16>(); }
+TEST_P(Invariance, OfFloat16) { hold_all<Float16>(3); }
+TEST_P(Invariance, OfBFloat16) { hold_all<BFloat16>(3); }
 
 }  // namespace
 }  // namespace qkv
