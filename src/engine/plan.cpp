@@ -99,7 +99,8 @@ Plan plan(const AttentionInputs<T>& inputs, const Options& options, bool with_we
   constexpr std::string_view kOperation = "engine::plan";
   const Setting setting = setting_of(kOperation, options);
   const AttentionPlan checked = validate_inputs(kOperation, inputs);
-  const Call<T> call{inputs, checked, kernels::table_of<Arithmetic<T>>(*setting.target)};
+  const Call<T> call{inputs, checked, kernels::table_of<Arithmetic<T>>(*setting.target),
+                     setting.dropout};
   const AttentionShape& shape = checked.shape;
 
   Plan result;
@@ -109,7 +110,8 @@ Plan plan(const AttentionInputs<T>& inputs, const Options& options, bool with_we
   result.segment_keys = kSegmentKeys;
   if (shape.batch == 0 || result.rows == 0) return result;  // forward has nothing to do, either
 
-  const ForwardPlan layout = plan_forward(call, with_weights, setting.threads);
+  const ForwardPlan layout =
+      plan_forward(call, {.with_weights = with_weights, .cached = false}, setting);
   result.threads = layout.threads;
   result.division = layout.by_keys ? Division::Keys : Division::Tiles;
   result.tile_rows = layout.tile_rows;
@@ -131,7 +133,8 @@ BlockMap map_blocks(const AttentionInputs<T>& inputs, Index sample, Index kv_hea
   constexpr std::string_view kOperation = "engine::map_blocks";
   const Setting setting = setting_of(kOperation, options);
   const AttentionPlan checked = validate_inputs(kOperation, inputs);
-  const Call<T> call{inputs, checked, kernels::table_of<Arithmetic<T>>(*setting.target)};
+  const Call<T> call{inputs, checked, kernels::table_of<Arithmetic<T>>(*setting.target),
+                     setting.dropout};
   const AttentionShape& shape = checked.shape;
   check_index("sample", "B", shape.batch, sample);
   check_index("kv head", "Hkv", shape.kv_heads, kv_head);

@@ -37,10 +37,9 @@ constexpr cases::CaseShape kShape{2, 4, 2, 60, 600, 7, 5};
 
 /// What stays of weight (b,h,t,s), by the documentation.
 double factor(Index b, Index h, Index t, Index s) {
-  const auto random =
-      words({static_cast<std::uint32_t>(s / 4), static_cast<std::uint32_t>(t),
-             static_cast<std::uint32_t>(b * kShape.heads + h), kDropout.offset},
-            0x89abcdef, 0x01234567);
+  const auto random = words({static_cast<std::uint32_t>(s / 4), static_cast<std::uint32_t>(t),
+                             static_cast<std::uint32_t>(b * kShape.heads + h), kDropout.offset},
+                            0x89abcdef, 0x01234567);
   return random[static_cast<std::size_t>(s % 4)] < 0.3 * 0x1p32 ? 0 : 1 / 0.7;
 }
 
@@ -106,16 +105,22 @@ TEST_P(DropoutOn, TheBackwardPassDropsTheSame) {
       data.inputs(), {.context = none.view(), .weights = std::as_const(weights_gradient).view()});
   const auto got = cases::run_engine_backward<double>(data.inputs(), {.context = u.view()},
                                                       options_on(GetParam(), 2));
-  EXPECT_LE(cases::difference<double>(got.query.elements(), std::as_const(expected.query).elements()), 1e-13);
-  EXPECT_LE(cases::difference<double>(got.key.elements(), std::as_const(expected.key).elements()), 1e-12);
-  EXPECT_LE(cases::difference<double>(got.value.elements(), std::as_const(value_gradient).elements()), 1e-12);
+  EXPECT_LE(
+      cases::difference<double>(got.query.elements(), std::as_const(expected.query).elements()),
+      1e-13);
+  EXPECT_LE(cases::difference<double>(got.key.elements(), std::as_const(expected.key).elements()),
+            1e-12);
+  EXPECT_LE(
+      cases::difference<double>(got.value.elements(), std::as_const(value_gradient).elements()),
+      1e-12);
 }
 
 TEST_P(DropoutOn, DropsTheSameForAnyThreadsAndDivision) {
   const auto data = cases::make_case<float>({kShape, {cases::Feature::CausalBottomRight}});
   const auto whole = cases::run_engine(data.inputs(), options_on(GetParam()));
   for (const int threads : {2, 3, 7}) {
-    EXPECT_TRUE(same_bits(whole, cases::run_engine(data.inputs(), options_on(GetParam(), threads))));
+    EXPECT_TRUE(
+        same_bits(whole, cases::run_engine(data.inputs(), options_on(GetParam(), threads))));
   }
 }
 
@@ -124,9 +129,10 @@ TEST(Dropout, IsRefusedWhereItIsNoProbability) {
   for (const double probability : {-0.1, 1.0, std::nan("")}) {
     engine::Options options;
     options.dropout = engine::Dropout{.probability = probability};
-    EXPECT_THAT([&] { cases::run_engine(data.inputs(), options); },
-                ThrowsMessage<std::invalid_argument>(HasSubstr(
-                    "engine::forward: dropout: expected a probability of at least 0 and below 1, got")));
+    EXPECT_THAT(
+        [&] { cases::run_engine(data.inputs(), options); },
+        ThrowsMessage<std::invalid_argument>(HasSubstr(
+            "engine::forward: dropout: expected a probability of at least 0 and below 1, got")));
   }
 }
 
