@@ -90,14 +90,13 @@ class Forward {
   void start(const TileRows& tile, const ThreadMemory<A>& own, bool with_sink) const noexcept;
   template <class E>
   void attend(const TileRows& tile, Index number, const Segment<E>& segment,
-              const ThreadMemory<A>& own, BlockRows<A>& block_rows) const noexcept;
+              const ThreadMemory<A>& own, BlockRows<A>& scratch) const noexcept;
   template <class E>
   kernels::Block<A, E> block_of(const TileRows& tile, Index first, Index segment, const E* keys,
-                                const ThreadMemory<A>& own,
-                                BlockRows<A>& block_rows) const noexcept;
+                                const ThreadMemory<A>& own, BlockRows<A>& scratch) const noexcept;
   void finish(const TileRows& tile, const ThreadMemory<A>& own) const noexcept;
   void write_weights(const TileRows& tile, const A* panels, const ThreadMemory<A>& own,
-                     BlockRows<A>& block_rows) const noexcept;
+                     BlockRows<A>& scratch) const noexcept;
   void merge_runs(const TileRows& tile, Index number, const ThreadMemory<A>& own) const noexcept;
   Index block_rows() const noexcept { return call_.kernels.block_rows; }
 
@@ -223,7 +222,7 @@ template <class E>
 kernels::Block<Arithmetic<T>, E> Forward<T>::block_of(const TileRows& tile, Index first,
                                                       Index segment, const E* keys,
                                                       const ThreadMemory<A>& own,
-                                                      BlockRows<A>& block_rows_) const noexcept {
+                                                      BlockRows<A>& scratch) const noexcept {
   kernels::Block<A, E> block;
   block.rows = static_cast<std::int32_t>(std::min(block_rows(), tile.count - first));
   block.depth = static_cast<std::int32_t>(depth_);
@@ -234,19 +233,19 @@ kernels::Block<Arithmetic<T>, E> Forward<T>::block_of(const TileRows& tile, Inde
   block.scores = own.scores;
   const Index first_key = segment * kSegmentKeys;
   const Index keys_here = std::min(kSegmentKeys, call_.shape().keys - first_key);
-  if (!describe(call_, tile, first, block.rows, first_key, keys_here, block_rows_)) block.rows = 0;
-  block.visibility = block_rows_.visibility;
-  block.modifiers = block_rows_.modifiers;
-  block.dropout = block_rows_.dropout;
+  if (!describe(call_, tile, first, block.rows, first_key, keys_here, scratch)) block.rows = 0;
+  block.visibility = scratch.visibility;
+  block.modifiers = scratch.modifiers;
+  block.dropout = scratch.dropout;
   return block;
 }
 
 template <class T>
 template <class E>
 void Forward<T>::attend(const TileRows& tile, Index number, const Segment<E>& segment,
-                        const ThreadMemory<A>& own, BlockRows<A>& block_rows_) const noexcept {
+                        const ThreadMemory<A>& own, BlockRows<A>& scratch) const noexcept {
   for (Index first = 0; first < tile.count; first += block_rows()) {
-    kernels::Block<A, E> block = block_of(tile, first, number, segment.keys, own, block_rows_);
+    kernels::Block<A, E> block = block_of(tile, first, number, segment.keys, own, scratch);
     if (block.rows == 0) continue;
     block.values = segment.values;
     block.finite_values = segment.finite;
@@ -291,7 +290,7 @@ void Forward<T>::finish(const TileRows& tile, const ThreadMemory<A>& own) const 
 /// A second pass over the keys: the weights need the final maximum and sum.
 template <class T>
 void Forward<T>::write_weights(const TileRows& tile, const A* panels, const ThreadMemory<A>& own,
-                               BlockRows<A>& block_rows_) const noexcept {
+                               BlockRows<A>& scratch) const noexcept {
   const TensorView<A, 4>& weights = *outputs_.weights;
   const auto row_at = [&](Index row) {
     return weights.data() + tile.kv.b * weights.stride(0) +
@@ -307,15 +306,15 @@ void Forward<T>::write_weights(const TileRows& tile, const A* panels, const Thre
     const A* segment_keys = cache_ == nullptr ? panels + (segment - plan_.first_segment) * key_step_
                                               : widened_keys(tile.kv, segment, own);
     for (Index first = 0; first < tile.count; first += block_rows()) {
-      kernels::Block<A> block = block_of(tile, first, segment, segment_keys, own, block_rows_);
+      kernels::Block<A> block = block_of(tile, first, segment, segment_keys, own, scratch);
       if (block.rows == 0) continue;
       call_.kernels.weigh(block, own.max + first, own.sum + first);
       for (Index i = 0; i < block.rows; ++i) {
         const auto slot = static_cast<std::size_t>(i);
         A* target = row_at(first + i) + segment * kSegmentKeys * weights.stride(3);
         const A* from = own.scores + i * kernels::kScoreStride;
-        for (Index j = block_rows_.begin[slot]; j < block_rows_.end[slot]; ++j) {
-          if (block_rows_.flags[slot][j] != 0) target[j * weights.stride(3)] = from[j];
+        for (Index j = scratch.begin[slot]; j < scratch.end[slot]; ++j) {
+          if (scratch.flags[slot][j] != 0) target[j * weights.stride(3)] = from[j];
         }
       }
     }
@@ -331,7 +330,7 @@ void Forward<T>::run_by_tiles(const ThreadMemory<A>& own) noexcept {
   const Index per_head = packs + plan_.tiles;
   const Index total = plan_.kv_heads * per_head;
   const Index rows = call_.shape().queries * order_.group;
-  BlockRows<A> block_rows_;
+  BlockRows<A> scratch;
   TileRows tile;
   for (;;) {
     const Index item = next_.fetch_add(1, std::memory_order_relaxed);
@@ -370,13 +369,13 @@ void Forward<T>::run_by_tiles(const ThreadMemory<A>& own) noexcept {
       if (cache_ == nullptr) {
         const Segment<A> packed{keys + place * key_step_, values + place * value_step_,
                                 finite[place] != 0};
-        attend(tile, segment, packed, own, block_rows_);
+        attend(tile, segment, packed, own, scratch);
       } else {
-        attend(tile, segment, cached_segment(kv, segment), own, block_rows_);
+        attend(tile, segment, cached_segment(kv, segment), own, scratch);
       }
     }
     finish(tile, own);
-    if (outputs_.weights) write_weights(tile, keys, own, block_rows_);
+    if (outputs_.weights) write_weights(tile, keys, own, scratch);
     progress.done.fetch_add(1, std::memory_order_release);
   }
 }
@@ -388,7 +387,7 @@ void Forward<T>::run_by_keys(const ThreadMemory<A>& own) noexcept {
   const Index rows = call_.shape().queries * order_.group;
   const Index padded = divide_up(rows, block_rows()) * block_rows();
   const Index state_elements = padded * (columns_ + 2);
-  BlockRows<A> block_rows_;
+  BlockRows<A> scratch;
   TileRows tile;
   for (;;) {
     const Index item = next_.fetch_add(1, std::memory_order_relaxed);
@@ -409,9 +408,9 @@ void Forward<T>::run_by_keys(const ThreadMemory<A>& own) noexcept {
       if (seen) {
         if (cache_ == nullptr) {
           const bool finite = pack_segment(kv, segment, own.keys, own.values, own.row);
-          attend(tile, segment, Segment<A>{own.keys, own.values, finite}, own, block_rows_);
+          attend(tile, segment, Segment<A>{own.keys, own.values, finite}, own, scratch);
         } else {
-          attend(tile, segment, cached_segment(kv, segment), own, block_rows_);
+          attend(tile, segment, cached_segment(kv, segment), own, scratch);
         }
       }
       if (plan_.runs > 1) {
@@ -500,11 +499,13 @@ void forward(const KvCache<T>& cache, const AttentionInputs<T>& inputs,
   run<T>(call.inputs, &cache, call.plan, outputs, call.setting, options);
 }
 
-#define QKV_INSTANTIATE(T)                                                                 \
-  template void forward(const AttentionInputs<T>&, const AttentionOutputs<Arithmetic<T>>&, \
-                        const Options&);                                                   \
-  template void forward(const KvCache<T>&, const AttentionInputs<T>&,                      \
-                        const AttentionOutputs<Arithmetic<T>>&, const Options&);
+template <class T>
+using Outputs = AttentionOutputs<Arithmetic<T>>;
+
+#define QKV_INSTANTIATE(T)                                                               \
+  template void forward(const AttentionInputs<T>&, const Outputs<T>&, const Options&);   \
+  template void forward(const KvCache<T>&, const AttentionInputs<T>&, const Outputs<T>&, \
+                        const Options&);
 QKV_INSTANTIATE(double)
 QKV_INSTANTIATE(float)
 QKV_INSTANTIATE(Float16)

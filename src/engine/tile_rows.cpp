@@ -265,9 +265,12 @@ bool sees_a_key(const Call<T>& call, Index b, Index h, Index t) noexcept {
   return false;
 }
 
+template <class T>
+using Description = BlockRows<Arithmetic<T>>;
+
 #define QKV_INSTANTIATE(T)                                                            \
   template bool describe(const Call<T>&, const TileRows&, Index, Index, Index, Index, \
-                         BlockRows<Arithmetic<T>>&) noexcept;                         \
+                         Description<T>&) noexcept;                                   \
   template bool sees_a_key(const Call<T>&, Index, Index, Index) noexcept;
 QKV_INSTANTIATE(double)
 QKV_INSTANTIATE(float)

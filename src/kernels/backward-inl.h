@@ -19,8 +19,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 /// slopes ← 1 − tanh²(product / softcap), the derivative of softcap·tanh(product / softcap).
 template <class T>
-HWY_NOINLINE void SoftcapSlopes(const Block<T>& block, const PanelRange& panels,
-                                T* HWY_RESTRICT slopes) {
+HWY_NOINLINE void softcap_slopes(const Block<T>& block, const PanelRange& panels,
+                                 T* HWY_RESTRICT slopes) {
   const Full<T> d;
   const auto lanes = static_cast<std::ptrdiff_t>(hn::Lanes(d));
   const auto inverse = hn::Set(d, 1 / block.modifiers.softcap);
@@ -36,20 +36,20 @@ HWY_NOINLINE void SoftcapSlopes(const Block<T>& block, const PanelRange& panels,
 
 /// scores ← weights, gradient ← weight·(gradient − delta)·slope for one row.
 template <bool kScaled, class T>
-HWY_INLINE void DifferentiateRow(const GradientBlock<T>& work, int row, const PanelRange& panels) {
+HWY_INLINE void differentiate_row(const GradientBlock<T>& work, int row, const PanelRange& panels) {
   const Full<T> d;
   using V = hn::Vec<Full<T>>;
   const auto lanes = static_cast<std::ptrdiff_t>(hn::Lanes(d));
   T* HWY_RESTRICT weights = work.block.scores + row * kScoreStride;
   T* HWY_RESTRICT gradient = work.score_gradient + row * kScoreStride;
-  const V shift = hn::Set(d, Reference(work.log_sum_exp[row]));
+  const V shift = hn::Set(d, reference_of(work.log_sum_exp[row]));
   const V base = hn::Set(d, work.block.base);
   const V delta = hn::Set(d, work.delta[row]);
   const V scale = hn::Set(d, work.scale);
   for (std::ptrdiff_t j = panels.begin; j < panels.end; j += lanes) {
     V x = hn::Sub(hn::Load(d, weights + j), shift);
     if constexpr (kScaled) x = hn::Mul(x, base);
-    const V p = Exp2(d, x);
+    const V p = exp2_of(d, x);
     hn::Store(p, d, weights + j);
     const V ds = hn::Mul(p, hn::Sub(hn::Load(d, gradient + j), delta));
     if (work.bias_gradient != nullptr) {
@@ -64,21 +64,21 @@ HWY_INLINE void DifferentiateRow(const GradientBlock<T>& work, int row, const Pa
 }
 
 template <class T>
-HWY_NOINLINE void Differentiate(const GradientBlock<T>& work) noexcept {
+HWY_NOINLINE void differentiate(const GradientBlock<T>& work) noexcept {
   const Block<T>& block = work.block;
-  const PanelRange panels = PanelsOf<T>(block.visibility);
-  Match(block.rows, block.depth, block.query, block.keys, panels, block.scores);
-  if (block.modifiers.softcap != 0) SoftcapSlopes(block, panels, work.slopes);
-  Modify(block, panels);
-  Match(block.rows, work.value_width, work.gradient, work.values, panels, work.score_gradient);
+  const PanelRange panels = panels_of<T>(block.visibility);
+  match(block.rows, block.depth, block.query, block.keys, panels, block.scores);
+  if (block.modifiers.softcap != 0) softcap_slopes(block, panels, work.slopes);
+  modify(block, panels);
+  match(block.rows, work.value_width, work.gradient, work.values, panels, work.score_gradient);
 
-  const bool ragged = IsRagged(block.visibility, panels);
+  const bool ragged = is_ragged(block.visibility, panels);
   for (int row = 0; row < block.rows; ++row) {
     T* weights = block.scores + row * kScoreStride;
     T* gradient = work.score_gradient + row * kScoreStride;
     // A dropped weight passes no gradient on; the upstream gradient of the weights is that of those before dropout.
     const bool drops = block.dropout.threshold != 0;
-    if (drops) Drop(block.dropout, row, panels, gradient);
+    if (drops) drop(block.dropout, row, panels, gradient);
     if (work.weights_gradient != nullptr) {
       const T* HWY_RESTRICT upstream = work.weights_gradient[row];
       for (std::int32_t j = block.visibility.begin; j < block.visibility.end; ++j) {
@@ -86,14 +86,14 @@ HWY_NOINLINE void Differentiate(const GradientBlock<T>& work) noexcept {
       }
     }
     if (block.base == 1) {
-      DifferentiateRow<false>(work, row, panels);
+      differentiate_row<false>(work, row, panels);
     } else {
-      DifferentiateRow<true>(work, row, panels);
+      differentiate_row<true>(work, row, panels);
     }
-    if (drops) Drop(block.dropout, row, panels, weights);
+    if (drops) drop(block.dropout, row, panels, weights);
     // Garbage at hidden places has not reached anything yet; here it ends.
     const auto clear = [&](T* target) HWY_ATTR {
-      if (ragged) SetHidden(block.visibility, row, panels, T{0}, target);
+      if (ragged) set_hidden(block.visibility, row, panels, T{0}, target);
       std::fill(target, target + panels.begin, T{0});
       std::fill(target + panels.end, target + kGradientKeys, T{0});
     };
@@ -103,11 +103,11 @@ HWY_NOINLINE void Differentiate(const GradientBlock<T>& work) noexcept {
   }
 }
 
-/// As Product with Into::Add for one row of sums, leaving out the pairs that `visible` says are hidden: 0·∞ would be NaN.
+/// As product with Into::Add for one row of sums, leaving out the pairs that `visible` says are hidden: 0·∞ would be NaN.
 template <class T>
-HWY_INLINE void AddVisible(const T* HWY_RESTRICT a, std::ptrdiff_t a_step,
-                           const std::uint8_t* HWY_RESTRICT visible, std::ptrdiff_t visible_step,
-                           const T* HWY_RESTRICT b, std::ptrdiff_t depth, T* HWY_RESTRICT c) {
+HWY_INLINE void add_visible(const T* HWY_RESTRICT a, std::ptrdiff_t a_step,
+                            const std::uint8_t* HWY_RESTRICT visible, std::ptrdiff_t visible_step,
+                            const T* HWY_RESTRICT b, std::ptrdiff_t depth, T* HWY_RESTRICT c) {
   const Full<T> d;
   using V = hn::Vec<Full<T>>;
   const auto lanes = static_cast<std::ptrdiff_t>(hn::Lanes(d));
@@ -124,7 +124,7 @@ HWY_INLINE void AddVisible(const T* HWY_RESTRICT a, std::ptrdiff_t a_step,
 }
 
 template <class T>
-HWY_NOINLINE void GatherVisible(const GradientTile<T>& tile) {
+HWY_NOINLINE void gather_visible(const GradientTile<T>& tile) {
   const auto n = static_cast<std::ptrdiff_t>(2 * hn::Lanes(Full<T>()));
   const std::ptrdiff_t rows = tile.row_end - tile.row_begin;
   const std::ptrdiff_t keys = tile.key_end - tile.key_begin;
@@ -132,10 +132,10 @@ HWY_NOINLINE void GatherVisible(const GradientTile<T>& tile) {
   const auto by_key = [&](const T* a, const T* b, std::ptrdiff_t columns, T* c) HWY_ATTR {
     for (std::ptrdiff_t key = tile.key_begin; key < tile.key_end; ++key) {
       for (std::ptrdiff_t column = 0; column < columns; column += n) {
-        AddVisible(a + first + key, kScoreStride,
-                   tile.visible + tile.row_begin * kGradientKeys + key, kGradientKeys,
-                   b + column * kGradientRows + tile.row_begin * n, rows,
-                   c + key * columns + column);
+        add_visible(a + first + key, kScoreStride,
+                    tile.visible + tile.row_begin * kGradientKeys + key, kGradientKeys,
+                    b + column * kGradientRows + tile.row_begin * n, rows,
+                    c + key * columns + column);
       }
     }
   };
@@ -143,18 +143,18 @@ HWY_NOINLINE void GatherVisible(const GradientTile<T>& tile) {
   by_key(tile.score_gradient, tile.query_rows, tile.depth_columns, tile.key_gradient);
   for (std::ptrdiff_t row = tile.row_begin; row < tile.row_end; ++row) {
     for (std::ptrdiff_t column = 0; column < tile.depth_columns; column += n) {
-      AddVisible(tile.score_gradient + row * kScoreStride + tile.key_begin, 1,
-                 tile.visible + row * kGradientKeys + tile.key_begin, 1,
-                 tile.key_rows + column * kGradientKeys + tile.key_begin * n, keys,
-                 tile.query_gradient + row * tile.depth_columns + column);
+      add_visible(tile.score_gradient + row * kScoreStride + tile.key_begin, 1,
+                  tile.visible + row * kGradientKeys + tile.key_begin, 1,
+                  tile.key_rows + column * kGradientKeys + tile.key_begin * n, keys,
+                  tile.query_gradient + row * tile.depth_columns + column);
     }
   }
 }
 
 template <class T>
-HWY_NOINLINE void Gather(const GradientTile<T>& tile) noexcept {
+HWY_NOINLINE void gather(const GradientTile<T>& tile) noexcept {
   if (tile.visible != nullptr) {
-    GatherVisible(tile);
+    gather_visible(tile);
     return;
   }
   const auto n = static_cast<std::ptrdiff_t>(2 * hn::Lanes(Full<T>()));
@@ -165,7 +165,7 @@ HWY_NOINLINE void Gather(const GradientTile<T>& tile) noexcept {
     for (std::ptrdiff_t column = 0; column < columns; column += n) {
       for (std::ptrdiff_t key = tile.key_begin / kBlockRows * kBlockRows; key < tile.key_end;
            key += kBlockRows) {
-        Product<Into::Add, kBlockRows>(a + first + key, 1, kScoreStride,
+        product<Into::Add, kBlockRows>(a + first + key, 1, kScoreStride,
                                        b + column * kGradientRows + tile.row_begin * n, rows,
                                        {c + key * columns + column, columns});
       }
@@ -175,9 +175,9 @@ HWY_NOINLINE void Gather(const GradientTile<T>& tile) noexcept {
   by_key(tile.score_gradient, tile.query_rows, tile.depth_columns, tile.key_gradient);
   for (std::ptrdiff_t row = tile.row_begin; row < tile.row_end; row += kBlockRows) {
     const auto here = static_cast<std::int32_t>(tile.row_end - row);
-    WithRows(here, [&](auto count) HWY_ATTR {
+    with_rows(here, [&](auto count) HWY_ATTR {
       for (std::ptrdiff_t column = 0; column < tile.depth_columns; column += n) {
-        Product<Into::Add, decltype(count)::value>(
+        product<Into::Add, decltype(count)::value>(
             tile.score_gradient + row * kScoreStride + tile.key_begin, kScoreStride, 1,
             tile.key_rows + column * kGradientKeys + tile.key_begin * n,
             tile.key_end - tile.key_begin,

@@ -16,7 +16,7 @@ namespace qkv::kernels::HWY_NAMESPACE {
 
 /// factors[j] = 0 for a dropped key of the row, else scale, for all kSegmentKeys keys.
 template <class T>
-HWY_NOINLINE void DropoutFactors(const Dropout<T>& dropout, int row, T* HWY_RESTRICT factors) {
+HWY_NOINLINE void dropout_factors(const Dropout<T>& dropout, int row, T* HWY_RESTRICT factors) {
   constexpr int kGroups = kSegmentKeys / 4;
   std::uint32_t words[4][kGroups];
   for (int i = 0; i < kGroups; ++i) {

@@ -53,7 +53,7 @@ struct Exp2Constants<double> {
 
 /// 2^x for x <= 0 (as scores less their maximum are): 0 below the smallest normal number, exactly 1 at 0, NaN for NaN.
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE V Exp2(D d, V x) {
+HWY_INLINE V exp2_of(D d, V x) {
   using T = hn::TFromD<D>;
   using Constants = Exp2Constants<T>;
   const hn::RebindToSigned<D> di;

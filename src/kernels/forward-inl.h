@@ -25,15 +25,15 @@ struct PanelRange {
 };
 
 template <class T>
-HWY_INLINE PanelRange PanelsOf(const Visibility& visibility) {
+HWY_INLINE PanelRange panels_of(const Visibility& visibility) {
   const auto n = static_cast<std::ptrdiff_t>(2 * hn::Lanes(Full<T>()));
   return {visibility.begin / n * n, (visibility.end + n - 1) / n * n};
 }
 
 /// Softcap, bias and ALiBi of one row.
 template <class T>
-HWY_NOINLINE void ModifyRow(const Modifiers<T>& modifiers, int row, const PanelRange& panels,
-                            const Visibility& visibility, T* HWY_RESTRICT scores) {
+HWY_NOINLINE void modify_row(const Modifiers<T>& modifiers, int row, const PanelRange& panels,
+                             const Visibility& visibility, T* HWY_RESTRICT scores) {
   const Full<T> d;
   using V = hn::Vec<Full<T>>;
   const auto lanes = static_cast<std::ptrdiff_t>(hn::Lanes(d));
@@ -69,8 +69,8 @@ HWY_NOINLINE void ModifyRow(const Modifiers<T>& modifiers, int row, const PanelR
 
 /// What the row does not see becomes `hidden`.
 template <class T>
-HWY_INLINE void SetHidden(const Visibility& visibility, int row, const PanelRange& panels, T hidden,
-                          T* HWY_RESTRICT scores) {
+HWY_INLINE void set_hidden(const Visibility& visibility, int row, const PanelRange& panels,
+                           T hidden, T* HWY_RESTRICT scores) {
   std::ptrdiff_t begin = visibility.begin;
   std::ptrdiff_t end = visibility.end;
   if (!visibility.all) {
@@ -88,49 +88,49 @@ HWY_INLINE void SetHidden(const Visibility& visibility, int row, const PanelRang
 
 /// target ← the product of a query block and key panels.
 template <class T, class E>
-HWY_INLINE void Match(std::int32_t rows, std::int32_t depth, const T* HWY_RESTRICT query,
+HWY_INLINE void match(std::int32_t rows, std::int32_t depth, const T* HWY_RESTRICT query,
                       const E* HWY_RESTRICT keys, const PanelRange& panels,
                       T* HWY_RESTRICT target) {
   const auto n = static_cast<std::ptrdiff_t>(2 * hn::Lanes(Full<T>()));
-  WithRows(rows, [&](auto count) HWY_ATTR {
+  with_rows(rows, [&](auto count) HWY_ATTR {
     for (std::ptrdiff_t first = panels.begin; first < panels.end; first += n) {
-      Product<Into::Set, decltype(count)::value>(query, 1, kBlockRows, keys + first * depth, depth,
+      product<Into::Set, decltype(count)::value>(query, 1, kBlockRows, keys + first * depth, depth,
                                                  {target + first, kScoreStride});
     }
   });
 }
 
 template <class T>
-HWY_INLINE bool IsModified(const Modifiers<T>& modifiers) {
+HWY_INLINE bool is_modified(const Modifiers<T>& modifiers) {
   return modifiers.softcap != 0 || modifiers.bias != nullptr || modifiers.alibi_slopes != nullptr;
 }
 
 /// Whether some row does not see some key of the panels.
-HWY_INLINE bool IsRagged(const Visibility& visibility, const PanelRange& panels) {
+HWY_INLINE bool is_ragged(const Visibility& visibility, const PanelRange& panels) {
   return !visibility.all || visibility.begin != panels.begin || visibility.end != panels.end;
 }
 
 /// Products become scores, −∞ where hidden.
 template <class T, class E>
-HWY_INLINE void Modify(const Block<T, E>& block, const PanelRange& panels) {
-  const bool modified = IsModified(block.modifiers);
-  if (!modified && !IsRagged(block.visibility, panels)) return;
+HWY_INLINE void modify(const Block<T, E>& block, const PanelRange& panels) {
+  const bool modified = is_modified(block.modifiers);
+  if (!modified && !is_ragged(block.visibility, panels)) return;
   for (int row = 0; row < block.rows; ++row) {
     T* scores = block.scores + row * kScoreStride;
-    if (modified) ModifyRow(block.modifiers, row, panels, block.visibility, scores);
-    SetHidden(block.visibility, row, panels, -std::numeric_limits<T>::infinity(), scores);
+    if (modified) modify_row(block.modifiers, row, panels, block.visibility, scores);
+    set_hidden(block.visibility, row, panels, -std::numeric_limits<T>::infinity(), scores);
   }
 }
 
 /// Scores of the block, −∞ where hidden.
 template <class T, class E>
-HWY_INLINE void Score(const Block<T, E>& block, const PanelRange& panels) {
-  Match(block.rows, block.depth, block.query, block.keys, panels, block.scores);
-  Modify(block, panels);
+HWY_INLINE void score(const Block<T, E>& block, const PanelRange& panels) {
+  match(block.rows, block.depth, block.query, block.keys, panels, block.scores);
+  modify(block, panels);
 }
 
 template <class T>
-HWY_INLINE T RowMax(const T* HWY_RESTRICT scores, const PanelRange& panels) {
+HWY_INLINE T row_max(const T* HWY_RESTRICT scores, const PanelRange& panels) {
   const Full<T> d;
   using V = hn::Vec<Full<T>>;
   const auto lanes = static_cast<std::ptrdiff_t>(hn::Lanes(d));
@@ -145,7 +145,7 @@ HWY_INLINE T RowMax(const T* HWY_RESTRICT scores, const PanelRange& panels) {
 
 /// scores ← exp2(base·(scores − max)); returns their sum. A hidden score, −∞, becomes 0.
 template <bool kScaled, class T>
-HWY_INLINE T Exponentiate(T* HWY_RESTRICT scores, const PanelRange& panels, T max, T base) {
+HWY_INLINE T exponentiate(T* HWY_RESTRICT scores, const PanelRange& panels, T max, T base) {
   const Full<T> d;
   using V = hn::Vec<Full<T>>;
   const auto lanes = static_cast<std::ptrdiff_t>(hn::Lanes(d));
@@ -161,8 +161,8 @@ HWY_INLINE T Exponentiate(T* HWY_RESTRICT scores, const PanelRange& panels, T ma
       x0 = hn::Mul(x0, factor);
       x1 = hn::Mul(x1, factor);
     }
-    const V p0 = Exp2(d, x0);
-    const V p1 = Exp2(d, x1);
+    const V p0 = exp2_of(d, x0);
+    const V p1 = exp2_of(d, x1);
     sum0 = hn::Add(sum0, p0);
     sum1 = hn::Add(sum1, p1);
     hn::Store(p0, d, scores + j);
@@ -173,30 +173,30 @@ HWY_INLINE T Exponentiate(T* HWY_RESTRICT scores, const PanelRange& panels, T ma
 
 /// Weights that are dropped become 0, the others grow by as much as is lost on average.
 template <class T>
-HWY_NOINLINE void Drop(const Dropout<T>& dropout, int row, const PanelRange& panels,
+HWY_NOINLINE void drop(const Dropout<T>& dropout, int row, const PanelRange& panels,
                        T* HWY_RESTRICT weights) {
   alignas(64) T factors[kSegmentKeys];
-  DropoutFactors(dropout, row, factors);
+  dropout_factors(dropout, row, factors);
   for (std::ptrdiff_t j = panels.begin; j < panels.end; ++j) weights[j] *= factors[j];
 }
 
 /// A maximum to subtract: 0 for a row that has seen nothing, as −∞ less −∞ is NaN.
 template <class T>
-HWY_INLINE T Reference(T max) {
+HWY_INLINE T reference_of(T max) {
   return max == -std::numeric_limits<T>::infinity() ? T{0} : max;
 }
 
 /// The factors with which a state (max, sum) and a later one are merged; updates max and sum.
 template <class T>
-HWY_INLINE void Merge(std::int32_t rows, T base, const T* HWY_RESTRICT next_max,
-                      const T* HWY_RESTRICT next_sum, T* HWY_RESTRICT max, T* HWY_RESTRICT sum,
-                      T* HWY_RESTRICT decay, T* HWY_RESTRICT gain) {
+HWY_INLINE void merge_factors(std::int32_t rows, T base, const T* HWY_RESTRICT next_max,
+                              const T* HWY_RESTRICT next_sum, T* HWY_RESTRICT max,
+                              T* HWY_RESTRICT sum, T* HWY_RESTRICT decay, T* HWY_RESTRICT gain) {
   const hn::CappedTag<T, 4> d;
   const auto lanes = static_cast<std::int32_t>(hn::Lanes(d));
   for (std::int32_t row = 0; row < rows; ++row) {
     const T largest = next_max[row] > max[row] ? next_max[row] : max[row];
-    decay[row] = base * (max[row] - Reference(largest));
-    gain[row] = base * (next_max[row] - Reference(largest));
+    decay[row] = base * (max[row] - reference_of(largest));
+    gain[row] = base * (next_max[row] - reference_of(largest));
     if (next_max[row] == -std::numeric_limits<T>::infinity()) {
       // Nothing was seen, so nothing changes: not even a sink of +∞ or NaN turns into a NaN of the context.
       decay[row] = 0;
@@ -205,8 +205,8 @@ HWY_INLINE void Merge(std::int32_t rows, T base, const T* HWY_RESTRICT next_max,
     max[row] = largest;
   }
   for (std::int32_t row = 0; row < rows; row += lanes) {
-    hn::StoreU(Exp2(d, hn::LoadU(d, decay + row)), d, decay + row);
-    hn::StoreU(Exp2(d, hn::LoadU(d, gain + row)), d, gain + row);
+    hn::StoreU(exp2_of(d, hn::LoadU(d, decay + row)), d, decay + row);
+    hn::StoreU(exp2_of(d, hn::LoadU(d, gain + row)), d, gain + row);
   }
   for (std::int32_t row = 0; row < rows; ++row) {
     sum[row] = sum[row] * decay[row] + next_sum[row] * gain[row];
@@ -214,10 +214,10 @@ HWY_INLINE void Merge(std::int32_t rows, T base, const T* HWY_RESTRICT next_max,
 }
 
 /// context ← decay·context + gain·p·v over the keys that each row sees, for values that are not all finite: 0·∞ would be
-/// NaN. The same order of operations as Product.
+/// NaN. The same order of operations as product.
 template <class T, class E>
-HWY_NOINLINE void AggregateVisible(const Block<T, E>& block, const T* HWY_RESTRICT decay,
-                                   const T* HWY_RESTRICT gain, T* HWY_RESTRICT context) {
+HWY_NOINLINE void aggregate_visible(const Block<T, E>& block, const T* HWY_RESTRICT decay,
+                                    const T* HWY_RESTRICT gain, T* HWY_RESTRICT context) {
   const Full<T> d;
   using V = hn::Vec<Full<T>>;
   const auto lanes = static_cast<std::ptrdiff_t>(hn::Lanes(d));
@@ -236,8 +236,8 @@ HWY_NOINLINE void AggregateVisible(const Block<T, E>& block, const T* HWY_RESTRI
       for (std::ptrdiff_t j = begin; j < end; ++j) {
         if (flags != nullptr && flags[j] == 0) continue;
         const V weight = hn::Set(d, weights[j]);
-        sum0 = hn::MulAdd(weight, LoadPanel(d, values + j * n), sum0);
-        sum1 = hn::MulAdd(weight, LoadPanel(d, values + j * n + lanes), sum1);
+        sum0 = hn::MulAdd(weight, load_panel(d, values + j * n), sum0);
+        sum1 = hn::MulAdd(weight, load_panel(d, values + j * n + lanes), sum1);
       }
       T* HWY_RESTRICT target = context + row * block.columns + column;
       const V d0 = hn::Set(d, decay[row]);
@@ -249,9 +249,9 @@ HWY_NOINLINE void AggregateVisible(const Block<T, E>& block, const T* HWY_RESTRI
 }
 
 template <class T, class E>
-HWY_NOINLINE void Attend(const Block<T, E>& block, const RowState<T>& state) noexcept {
-  const PanelRange panels = PanelsOf<T>(block.visibility);
-  Score(block, panels);
+HWY_NOINLINE void attend_segment(const Block<T, E>& block, const RowState<T>& state) noexcept {
+  const PanelRange panels = panels_of<T>(block.visibility);
+  score(block, panels);
   constexpr int kPadded = kMostBlockRows + 4;
   T next_max[kPadded] = {};
   T next_sum[kPadded] = {};
@@ -259,27 +259,27 @@ HWY_NOINLINE void Attend(const Block<T, E>& block, const RowState<T>& state) noe
   T gain[kPadded] = {};
   for (int row = 0; row < block.rows; ++row) {
     T* scores = block.scores + row * kScoreStride;
-    next_max[row] = RowMax(scores, panels);
-    const T reference = Reference(next_max[row]);
-    next_sum[row] = block.base == 1 ? Exponentiate<false>(scores, panels, reference, block.base)
-                                    : Exponentiate<true>(scores, panels, reference, block.base);
+    next_max[row] = row_max(scores, panels);
+    const T reference = reference_of(next_max[row]);
+    next_sum[row] = block.base == 1 ? exponentiate<false>(scores, panels, reference, block.base)
+                                    : exponentiate<true>(scores, panels, reference, block.base);
   }
   if (block.dropout.threshold != 0) {
     for (int row = 0; row < block.rows; ++row) {
-      Drop(block.dropout, row, panels, block.scores + row * kScoreStride);
+      drop(block.dropout, row, panels, block.scores + row * kScoreStride);
     }
   }
-  Merge(block.rows, block.base, next_max, next_sum, state.max, state.sum, decay, gain);
+  merge_factors(block.rows, block.base, next_max, next_sum, state.max, state.sum, decay, gain);
   if (!block.finite_values && !block.visibility.all) {
-    AggregateVisible(block, decay, gain, state.context);
+    aggregate_visible(block, decay, gain, state.context);
     return;
   }
   const auto n = static_cast<std::ptrdiff_t>(2 * hn::Lanes(Full<T>()));
   const std::ptrdiff_t begin = block.visibility.begin;
   const std::ptrdiff_t depth = block.visibility.end - begin;
-  WithRows(block.rows, [&](auto rows) HWY_ATTR {
+  with_rows(block.rows, [&](auto rows) HWY_ATTR {
     for (std::ptrdiff_t column = 0; column < block.columns; column += n) {
-      Product<Into::Fold, decltype(rows)::value>(
+      product<Into::Fold, decltype(rows)::value>(
           block.scores + begin, kScoreStride, 1, block.values + column * kSegmentKeys + begin * n,
           depth, {state.context + column, block.columns, decay, gain});
     }
@@ -287,14 +287,14 @@ HWY_NOINLINE void Attend(const Block<T, E>& block, const RowState<T>& state) noe
 }
 
 template <class T>
-HWY_NOINLINE void MergeStates(const RowState<T>& state, const RowState<T>& next, std::int32_t rows,
-                              std::int32_t columns, T base) noexcept {
+HWY_NOINLINE void merge_states(const RowState<T>& state, const RowState<T>& next, std::int32_t rows,
+                               std::int32_t columns, T base) noexcept {
   const Full<T> d;
   const auto lanes = static_cast<std::ptrdiff_t>(hn::Lanes(d));
   constexpr int kPadded = kMostBlockRows + 4;
   T decay[kPadded] = {};
   T gain[kPadded] = {};
-  Merge(rows, base, next.max, next.sum, state.max, state.sum, decay, gain);
+  merge_factors(rows, base, next.max, next.sum, state.max, state.sum, decay, gain);
   for (std::int32_t row = 0; row < rows; ++row) {
     const auto d0 = hn::Set(d, decay[row]);
     const auto g0 = hn::Set(d, gain[row]);
@@ -308,7 +308,7 @@ HWY_NOINLINE void MergeStates(const RowState<T>& state, const RowState<T>& next,
 }
 
 template <class T>
-HWY_NOINLINE void Finish(const T* HWY_RESTRICT context, T sum, std::ptrdiff_t width,
+HWY_NOINLINE void finish(const T* HWY_RESTRICT context, T sum, std::ptrdiff_t width,
                          T* HWY_RESTRICT target) noexcept {
   const Full<T> d;
   const auto lanes = static_cast<std::ptrdiff_t>(hn::Lanes(d));
@@ -322,18 +322,18 @@ HWY_NOINLINE void Finish(const T* HWY_RESTRICT context, T sum, std::ptrdiff_t wi
 }
 
 template <class T>
-HWY_NOINLINE void Weigh(const Block<T>& block, const T* max, const T* sum) noexcept {
+HWY_NOINLINE void weigh(const Block<T>& block, const T* max, const T* sum) noexcept {
   const Full<T> d;
   const auto lanes = static_cast<std::ptrdiff_t>(hn::Lanes(d));
-  const PanelRange panels = PanelsOf<T>(block.visibility);
-  Score(block, panels);
+  const PanelRange panels = panels_of<T>(block.visibility);
+  score(block, panels);
   for (int row = 0; row < block.rows; ++row) {
     T* HWY_RESTRICT scores = block.scores + row * kScoreStride;
-    const auto shift = hn::Set(d, Reference(max[row]));
+    const auto shift = hn::Set(d, reference_of(max[row]));
     const auto total = hn::Set(d, sum[row]);
     const auto factor = hn::Set(d, block.base);
     for (std::ptrdiff_t j = panels.begin; j < panels.end; j += lanes) {
-      const auto power = Exp2(d, hn::Mul(factor, hn::Sub(hn::Load(d, scores + j), shift)));
+      const auto power = exp2_of(d, hn::Mul(factor, hn::Sub(hn::Load(d, scores + j), shift)));
       hn::Store(hn::Div(power, total), d, scores + j);
     }
   }

@@ -23,29 +23,29 @@ HWY_BEFORE_NAMESPACE();
 namespace qkv::kernels::HWY_NAMESPACE {
 
 template <class T>
-KernelTable<T> MakeTable() {
+KernelTable<T> make_table() {
   KernelTable<T> table;
   table.panel_width = static_cast<std::ptrdiff_t>(2 * hn::Lanes(Full<T>()));
   table.block_rows = kBlockRows;
-  table.pack_rows = &PackRows<T>;
-  table.pack_keys = &PackKeys<T>;
-  table.pack_query = &PackQuery<T>;
-  table.attend = &Attend<T, T>;
+  table.pack_rows = &pack_rows<T>;
+  table.pack_keys = &pack_keys<T>;
+  table.pack_query = &pack_query<T>;
+  table.attend = &attend_segment<T, T>;
   if constexpr (std::is_same_v<T, float>) {
-    table.attend_float16 = &Attend<T, Float16>;
-    table.attend_bfloat16 = &Attend<T, BFloat16>;
+    table.attend_float16 = &attend_segment<T, Float16>;
+    table.attend_bfloat16 = &attend_segment<T, BFloat16>;
   }
-  table.merge = &MergeStates<T>;
-  table.finish = &Finish<T>;
-  table.weigh = &Weigh<T>;
-  table.differentiate = &Differentiate<T>;
-  table.gather = &Gather<T>;
+  table.merge = &merge_states<T>;
+  table.finish = &finish<T>;
+  table.weigh = &weigh<T>;
+  table.differentiate = &differentiate<T>;
+  table.gather = &gather<T>;
   return table;
 }
 
-Target MakeTarget() {
-  return {hwy::TargetName(HWY_TARGET), MakeTable<float>(), MakeTable<double>(), &WidenFloat16,
-          &WidenBFloat16};
+Target describe_target() {
+  return {hwy::TargetName(HWY_TARGET), make_table<float>(), make_table<double>(), &widen_float16,
+          &widen_bfloat16};
 }
 
 }  // namespace qkv::kernels::HWY_NAMESPACE
@@ -55,14 +55,14 @@ HWY_AFTER_NAMESPACE();
 namespace qkv::kernels {
 namespace {
 
-HWY_EXPORT(MakeTarget);
+HWY_EXPORT(describe_target);
 
 Target make_target(std::int64_t target) {
   hwy::ChosenTarget chosen;
   chosen.Update(target);
   // The first entry of the dispatch table is Highway's own choice; with one target the table has no other.
-  constexpr std::size_t kEntries = std::extent_v<decltype(HWY_DISPATCH_TABLE(MakeTarget))>;
-  return HWY_DISPATCH_TABLE(MakeTarget)[kEntries == 1 ? 0 : chosen.GetIndex()]();
+  constexpr std::size_t kEntries = std::extent_v<decltype(HWY_DISPATCH_TABLE(describe_target))>;
+  return HWY_DISPATCH_TABLE(describe_target)[kEntries == 1 ? 0 : chosen.GetIndex()]();
 }
 
 struct TargetList {

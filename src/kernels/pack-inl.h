@@ -17,7 +17,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 /// target[k·step + i] = scale·source[i][k], for i < rows and k < depth.
 template <class T>
-HWY_INLINE void Transpose(const Strided<T>& source, std::ptrdiff_t rows, std::ptrdiff_t depth,
+HWY_INLINE void transpose(const Strided<T>& source, std::ptrdiff_t rows, std::ptrdiff_t depth,
                           T scale, T* HWY_RESTRICT target, std::ptrdiff_t step) {
   std::ptrdiff_t first = 0;
 #if HWY_TARGET != HWY_SCALAR
@@ -74,28 +74,28 @@ HWY_INLINE void Transpose(const Strided<T>& source, std::ptrdiff_t rows, std::pt
 }
 
 template <class T>
-HWY_NOINLINE void PackKeys(const Strided<T>& source, std::ptrdiff_t keys, std::ptrdiff_t depth,
-                           T* HWY_RESTRICT target) noexcept {
+HWY_NOINLINE void pack_keys(const Strided<T>& source, std::ptrdiff_t keys, std::ptrdiff_t depth,
+                            T* HWY_RESTRICT target) noexcept {
   const auto n = static_cast<std::ptrdiff_t>(2 * hn::Lanes(Full<T>()));
   for (std::ptrdiff_t first = 0; first < keys; first += n) {
     const std::ptrdiff_t here = keys - first < n ? keys - first : n;
     if (here < n) std::fill_n(target, n * depth, T{0});
-    Transpose<T>({source.data + first * source.row, source.row, source.column}, here, depth, T{1},
+    transpose<T>({source.data + first * source.row, source.row, source.column}, here, depth, T{1},
                  target, n);
     target += n * depth;
   }
 }
 
 template <class T>
-HWY_NOINLINE void PackQuery(const Strided<T>& source, std::ptrdiff_t rows, std::ptrdiff_t depth,
-                            T scale, T* HWY_RESTRICT target) noexcept {
+HWY_NOINLINE void pack_query(const Strided<T>& source, std::ptrdiff_t rows, std::ptrdiff_t depth,
+                             T scale, T* HWY_RESTRICT target) noexcept {
   if (rows < kBlockRows) std::fill_n(target, kBlockRows * depth, T{0});
-  Transpose(source, rows, depth, scale, target, kBlockRows);
+  transpose(source, rows, depth, scale, target, kBlockRows);
 }
 
 template <class T>
-HWY_NOINLINE bool PackRows(const Strided<T>& source, std::ptrdiff_t rows, std::ptrdiff_t width,
-                           std::ptrdiff_t panel_rows, T* HWY_RESTRICT target) noexcept {
+HWY_NOINLINE bool pack_rows(const Strided<T>& source, std::ptrdiff_t rows, std::ptrdiff_t width,
+                            std::ptrdiff_t panel_rows, T* HWY_RESTRICT target) noexcept {
   const Full<T> d;
   using V = hn::Vec<Full<T>>;
   const auto lanes = static_cast<std::ptrdiff_t>(hn::Lanes(d));

@@ -43,18 +43,18 @@ struct Target2D {
 
 /// A vector of a panel, of numbers stored as they are or in 16 bits.
 template <class D>
-HWY_INLINE hn::Vec<D> LoadPanel(D d, const hn::TFromD<D>* HWY_RESTRICT from) {
+HWY_INLINE hn::Vec<D> load_panel(D d, const hn::TFromD<D>* HWY_RESTRICT from) {
   return hn::Load(d, from);
 }
 template <class D>
-HWY_INLINE hn::Vec<D> LoadPanel(D d, const Float16* HWY_RESTRICT from) {
+HWY_INLINE hn::Vec<D> load_panel(D d, const Float16* HWY_RESTRICT from) {
   const hn::Rebind<std::uint16_t, D> bits;
   const hn::Rebind<hwy::float16_t, D> halves;
   const auto* raw = reinterpret_cast<const std::uint16_t*>(from);
   return hn::PromoteTo(d, hn::BitCast(halves, hn::Load(bits, raw)));
 }
 template <class D>
-HWY_INLINE hn::Vec<D> LoadPanel(D d, const BFloat16* HWY_RESTRICT from) {
+HWY_INLINE hn::Vec<D> load_panel(D d, const BFloat16* HWY_RESTRICT from) {
   const hn::Rebind<std::uint16_t, D> bits;
   const hn::Rebind<hwy::bfloat16_t, D> halves;
   const auto* raw = reinterpret_cast<const std::uint16_t*>(from);
@@ -64,7 +64,7 @@ HWY_INLINE hn::Vec<D> LoadPanel(D d, const BFloat16* HWY_RESTRICT from) {
 /// c[i][j] ← Σ_k a[i·RowStep + k·depth_step]·b[k·n + j] for i < R and the n = two vectors of columns j. Each sum runs over k
 /// in order, whatever R is.
 template <Into into, int R, class T, class E>
-HWY_INLINE void Product(const T* HWY_RESTRICT a, std::ptrdiff_t row_step, std::ptrdiff_t depth_step,
+HWY_INLINE void product(const T* HWY_RESTRICT a, std::ptrdiff_t row_step, std::ptrdiff_t depth_step,
                         const E* HWY_RESTRICT b, std::ptrdiff_t depth, const Target2D<T>& c) {
   const Full<T> d;
   using V = hn::Vec<Full<T>>;
@@ -76,8 +76,8 @@ HWY_INLINE void Product(const T* HWY_RESTRICT a, std::ptrdiff_t row_step, std::p
   for (; k + 4 <= depth; k += 4) {
     HWY_UNROLL(4)
     for (int u = 0; u < 4; ++u) {
-      const V b0 = LoadPanel(d, b);
-      const V b1 = LoadPanel(d, b + lanes);
+      const V b0 = load_panel(d, b);
+      const V b1 = load_panel(d, b + lanes);
       HWY_UNROLL(16)
       for (int i = 0; i < R; ++i) {
         const V x = hn::Set(d, a[i * row_step]);
@@ -89,8 +89,8 @@ HWY_INLINE void Product(const T* HWY_RESTRICT a, std::ptrdiff_t row_step, std::p
     }
   }
   for (; k < depth; ++k) {
-    const V b0 = LoadPanel(d, b);
-    const V b1 = LoadPanel(d, b + lanes);
+    const V b0 = load_panel(d, b);
+    const V b1 = load_panel(d, b + lanes);
     HWY_UNROLL(16)
     for (int i = 0; i < R; ++i) {
       const V x = hn::Set(d, a[i * row_step]);
@@ -120,7 +120,7 @@ HWY_INLINE void Product(const T* HWY_RESTRICT a, std::ptrdiff_t row_step, std::p
 
 /// Calls body(number) with the smallest compiled number of rows that holds `rows`.
 template <class Body>
-HWY_INLINE void WithRows(std::int32_t rows, const Body& body) {
+HWY_INLINE void with_rows(std::int32_t rows, const Body& body) {
   if (rows <= 1) {
     body(std::integral_constant<int, 1>());
   } else if (rows <= 2) {

@@ -18,8 +18,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 /// Half is Highway's type for the bits of Stored.
 template <class Half, class Stored>
-HWY_INLINE void Widen(const Stored* HWY_RESTRICT source, std::ptrdiff_t count,
-                      float* HWY_RESTRICT target) {
+HWY_INLINE void widen_halves(const Stored* HWY_RESTRICT source, std::ptrdiff_t count,
+                             float* HWY_RESTRICT target) {
   static_assert(sizeof(Half) == sizeof(Stored));
   const Full<float> d;
   const hn::Rebind<std::uint16_t, Full<float>> bits;
@@ -34,14 +34,14 @@ HWY_INLINE void Widen(const Stored* HWY_RESTRICT source, std::ptrdiff_t count,
   for (; i < count; ++i) target[i] = static_cast<float>(static_cast<double>(source[i]));
 }
 
-HWY_NOINLINE void WidenFloat16(const Float16* source, std::ptrdiff_t count,
-                               float* target) noexcept {
-  Widen<hwy::float16_t>(source, count, target);
+inline HWY_NOINLINE void widen_float16(const Float16* source, std::ptrdiff_t count,
+                                       float* target) noexcept {
+  widen_halves<hwy::float16_t>(source, count, target);
 }
 
-HWY_NOINLINE void WidenBFloat16(const BFloat16* source, std::ptrdiff_t count,
-                                float* target) noexcept {
-  Widen<hwy::bfloat16_t>(source, count, target);
+inline HWY_NOINLINE void widen_bfloat16(const BFloat16* source, std::ptrdiff_t count,
+                                        float* target) noexcept {
+  widen_halves<hwy::bfloat16_t>(source, count, target);
 }
 
 }  // namespace qkv::kernels::HWY_NAMESPACE
