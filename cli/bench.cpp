@@ -4,6 +4,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -84,6 +85,7 @@ ExitCode run_cases(const BenchCommandOptions& options) {
   const auto cases = chosen_cases(options);
   const bench::BenchOptions settings = bench_options(options);
   BenchReport report;
+  if (double load = 0; ::getloadavg(&load, 1) == 1) report.load = load;
   std::unique_ptr<TimedPeer> peer;
   if (options.without_peer) {
     report.missing = "not asked for (--without-peer)";
@@ -127,20 +129,26 @@ Command add_bench_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "bench", "Measure the engine beside PyTorch and the limits of this machine");
   command->footer(
-      "Every result is held against the oracle before it is measured. Exit code 1 where one is wrong.\n"
+      "Every result is held against the oracle before it is measured. Exit code 1 where one is "
+      "wrong.\n"
       "All cases take some minutes; docs/performance.md explains the figures.");
   command->add_option("--case", options->case_part, "Only cases whose line in --list holds this");
   command->add_flag("--quick", options->quick, "A small subset in some seconds, in 5 rounds");
   command->add_flag("--list", options->list, "List the cases");
-  command->add_option("--threads", options->threads, "Threads; what OpenMP would use where not given")
+  command
+      ->add_option("--threads", options->threads, "Threads; what OpenMP would use where not given")
       ->check(whole_number(1));
-  command->add_option("--rounds", options->rounds, "Rounds a case; 15 where not given")
+  command
+      ->add_option("--rounds", options->rounds,
+                   "Rounds a case (short calls go in more); 15 where not given")
       ->check(whole_number(1));
-  command->add_option("--target", options->target, "SIMD target of the engine; the fastest where not given");
+  command->add_option("--target", options->target,
+                      "SIMD target of the engine; the fastest where not given");
   command->add_flag("--without-peer", options->without_peer, "Leave out PyTorch");
   command->add_flag("--json", options->json, "Print JSON");
   command->add_option("--png", options->png, "Draw the parts of the limit to this file");
-  return {command, [options] { return options->list ? list_cases(*options) : run_cases(*options); }};
+  return {command,
+          [options] { return options->list ? list_cases(*options) : run_cases(*options); }};
 }
 
 }  // namespace qkv::cli

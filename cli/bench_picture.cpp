@@ -69,8 +69,8 @@ void write_bench_png(const std::string& path, const BenchReport& report) {
   TextLook quiet;
   quiet.color = kQuiet;
   canvas.text({kMargin, 46},
-              fmt::format("{}, {} threads, {:.0f} GFLOP/s of multiply-adds in float32", report.target,
-                          report.threads,
+              fmt::format("{}, {} threads, {:.0f} GFLOP/s of multiply-adds in float32",
+                          report.target, report.threads,
                           report.limit(bench::LimitKind::MultiplyAddFloat32, report.threads) / 1e9),
               quiet);
   TextLook legend;

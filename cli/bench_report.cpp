@@ -13,7 +13,8 @@ using bench::LimitKind;
 using bench::Measured;
 using nlohmann::json;
 
-constexpr const char* kRow = "  {:<14} {:>8} {:>8} {:>8} {:>6} {:>9} | {:>8} {:>6} {:>9} | {:>6} {:>7}\n";
+constexpr const char* kRow =
+    "  {:<14} {:>8} {:>8} {:>8} {:>6} {:>9} | {:>8} {:>6} {:>9} | {:>6} {:>7}\n";
 constexpr double kMebibyte = 1024.0 * 1024.0;
 
 std::string duration(double seconds) {
@@ -43,13 +44,15 @@ std::string heading(const BenchRow& row) {
 }
 
 std::string wrong(std::string_view whose, const bench::OracleCheck& check) {
-  return fmt::format("    WRONG: {} differs from the oracle by {:.1e} of its largest entry, allowed {:.0e}\n",
-                     whose, check.difference, check.allowed);
+  return fmt::format(
+      "    WRONG: {} differs from the oracle by {:.1e} of its largest entry, allowed {:.0e}\n",
+      whose, check.difference, check.allowed);
 }
 
 std::string row_text(const BenchReport& report, const BenchRow& row) {
   const BenchCase& one = row.bench_case;
-  if (!row.ours) return fmt::format("  {:<14} not measured: the engine has no backward pass\n", shape(one));
+  if (!row.ours)
+    return fmt::format("  {:<14} not measured: the engine has no backward pass\n", shape(one));
   if (!row.passed()) {
     std::string text = fmt::format("  {}\n", shape(one));
     if (!row.ours->check.passed()) text += wrong("our result", row.ours->check);
@@ -67,11 +70,11 @@ std::string row_text(const BenchReport& report, const BenchRow& row) {
     ratio = fmt::format("{:.2f}", row.peer->ratio);
   }
   const double speed = one.flops() / row.ours->best;
-  std::string text = fmt::format(
-      fmt::runtime(kRow), shape(one), duration(row.ours->best), duration(row.ours->median),
-      fmt::format("{:.1f}", speed / 1e9), percent(report.part_of_limit(row, *row.ours)),
-      memory(*row.ours), peer_time, peer_part, peer_memory, ratio,
-      fmt::format("{:.0f}", speed / row.oracle_speed));
+  std::string text =
+      fmt::format(fmt::runtime(kRow), shape(one), duration(row.ours->best),
+                  duration(row.ours->median), fmt::format("{:.1f}", speed / 1e9),
+                  percent(report.part_of_limit(row, *row.ours)), memory(*row.ours), peer_time,
+                  peer_part, peer_memory, ratio, fmt::format("{:.0f}", speed / row.oracle_speed));
   return text;
 }
 
@@ -104,7 +107,8 @@ std::string scaling_text(const BenchReport& report) {
       same.threads = 1;
       if (two.bench_case.threads != 2 || same.describe() != one.bench_case.describe()) continue;
       if (!two.ours || !two.passed()) continue;
-      text += fmt::format("  {:<60} {:.2f} times as fast", same.describe(), one.ours->best / two.ours->best);
+      text += fmt::format("  {:<60} {:.2f} times as fast", same.describe(),
+                          one.ours->best / two.ours->best);
       if (one.peer && two.peer) {
         text += fmt::format(", PyTorch {:.2f}", one.peer->best / two.peer->best);
       }
@@ -118,9 +122,10 @@ std::string forms_text(const BenchReport& report) {
   std::vector<std::string> lines;
   for (const BenchRow& row : report.rows) {
     if (!row.peer) continue;
-    std::string line =
-        fmt::format("  {:<46} {}\n", heading(row).substr(0, heading(row).find(", float")), row.peer->form);
-    if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(std::move(line));
+    std::string line = fmt::format(
+        "  {:<46} {}\n", heading(row).substr(0, heading(row).find(", float")), row.peer->form);
+    if (std::find(lines.begin(), lines.end(), line) == lines.end())
+      lines.push_back(std::move(line));
   }
   std::string text;
   for (const std::string& line : lines) text += line;
@@ -146,6 +151,7 @@ json row_json(const BenchReport& report, const BenchRow& row) {
   result["limit"] = name_of(row.limit_kind());
   result["oracle_gflops"] = row.oracle_speed / 1e9;
   result["passed"] = row.passed();
+  result["rounds"] = row.rounds;
   result["ours"] = row.ours ? measured_json(report, row, *row.ours) : json();
   result["peer"] = json();
   if (row.peer) {
@@ -171,16 +177,23 @@ double BenchReport::part_of_limit(const BenchRow& row, const Measured& measured)
 
 std::string bench_text(const BenchReport& report) {
   std::string text = fmt::format(
-      "qkv's engine on {}, {} thread{}, {} rounds a case, inputs from N(0,1).\n", report.target,
-      report.threads, report.threads == 1 ? "" : "s", report.rounds);
+      "qkv's engine on {}, {} thread{}, {} rounds a case or more, inputs from N(0,1).\n",
+      report.target, report.threads, report.threads == 1 ? "" : "s", report.rounds);
   for (std::size_t i = 0; i < report.peer.size(); ++i) {
     text += fmt::format("  {} {}\n", i == 0 ? "with" : "    ", report.peer[i]);
   }
   if (!report.missing.empty()) text += fmt::format("  without PyTorch: {}\n", report.missing);
+  if (report.load > 0.5) {
+    text += fmt::format(
+        "  on a machine with other work to do (load average {:.1f} before the run): expect noise\n",
+        report.load);
+  }
   text += limits_text(report);
   text +=
-      "limit: operations of the best time, as part of the limit. memory: beyond inputs and outputs, at its\n"
-      "highest. ratio: PyTorch's time over ours, the median of the rounds. oracle: times faster than it.\n\n";
+      "limit: operations of the best time, as part of the limit. memory: beyond inputs and "
+      "outputs, at its\n"
+      "highest. ratio: PyTorch's time over ours, the median of the rounds. oracle: times faster "
+      "than it.\n\n";
   text += fmt::format(fmt::runtime(kRow), "BxHxTxD", "best", "median", "GFLOP/s", "limit", "memory",
                       "PyTorch", "limit", "memory", "ratio", "oracle");
   std::string last;
@@ -192,8 +205,9 @@ std::string bench_text(const BenchReport& report) {
   text += "\n" + forms_text(report) + scaling_text(report);
   const auto failed = std::count_if(report.rows.begin(), report.rows.end(),
                                     [](const BenchRow& row) { return !row.passed(); });
-  text += failed == 0 ? "Every result that was measured agrees with the oracle.\n"
-                      : fmt::format("{} of {} cases have a WRONG result.\n", failed, report.rows.size());
+  text += failed == 0
+              ? "Every result that was measured agrees with the oracle.\n"
+              : fmt::format("{} of {} cases have a WRONG result.\n", failed, report.rows.size());
   return text;
 }
 
@@ -219,14 +233,15 @@ json bench_json(const BenchReport& report) {
                  {"peer", report.peer},
                  {"missing", report.missing.empty() ? json() : json(report.missing)},
                  {"limit_target", report.limit_target},
+                 {"load_average_before", report.load},
                  {"read_buffer_bytes", report.read_bytes},
                  {"limits", json::array()},
                  {"rows", json::array()}};
   for (const auto& limit : report.limits) {
-    result["limits"].push_back({{"kind", name_of(limit.kind)},
-                                {"threads", limit.threads},
-                                {limit.kind == LimitKind::Read ? "gb_per_second" : "gflops",
-                                 limit.best / 1e9}});
+    result["limits"].push_back(
+        {{"kind", name_of(limit.kind)},
+         {"threads", limit.threads},
+         {limit.kind == LimitKind::Read ? "gb_per_second" : "gflops", limit.best / 1e9}});
   }
   for (const BenchRow& row : report.rows) result["rows"].push_back(row_json(report, row));
   return result;

@@ -14,6 +14,7 @@ namespace qkv::cli {
 struct BenchReport {
   int threads = 1;
   int rounds = 0;
+  double load = 0;           ///< processes that ran or waited before the run, mean of a minute
   std::string target;        ///< SIMD target of the engine
   std::string limit_target;  ///< and of the limits
   std::size_t read_bytes = 0;

@@ -67,9 +67,8 @@ Forms attention_forms(const PeerCall& call) {
   const Tensor value = borrowed(inputs.at("value"));
   Forms forms;
   const auto add_form = [&](const std::string& with, const std::optional<Tensor>& mask) {
-    add(forms, "scaled_dot_product_attention" + with, [=, causal = call.causal] {
-      return attention(query, key, value, mask, causal);
-    });
+    add(forms, "scaled_dot_product_attention" + with,
+        [=, causal = call.causal] { return attention(query, key, value, mask, causal); });
   };
   if (!inputs.contains("attn_mask")) {
     add_form(call.causal ? ", is_causal" : "", std::nullopt);
@@ -107,11 +106,12 @@ Forms module_forms(const PeerCall& call) {
     const torch::NoGradGuard no_grad;
     parameter.value().copy_(borrowed(inputs.at(parameter.key())));
   }
-  add(forms, "torch::nn::MultiheadAttention", [module, by_token = x.transpose(0, 1).contiguous()]() mutable {
-    const auto result = module->forward(by_token, by_token, by_token, /*key_padding_mask=*/{},
-                                        /*need_weights=*/false);
-    return std::get<0>(result).transpose(0, 1);
-  });
+  add(forms, "torch::nn::MultiheadAttention",
+      [module, by_token = x.transpose(0, 1).contiguous()]() mutable {
+        const auto result = module->forward(by_token, by_token, by_token, /*key_padding_mask=*/{},
+                                            /*need_weights=*/false);
+        return std::get<0>(result).transpose(0, 1);
+      });
   add(forms, "linear, scaled_dot_product_attention, linear", [=] {
     const auto heads_of = [&](const Tensor& merged) {
       return merged.view({x.size(0), x.size(1), heads, -1}).transpose(1, 2);
@@ -139,10 +139,12 @@ class TorchTimedPeer : public TimedPeer {
   }
 
   std::vector<std::string> describe() const override {
-    return {"PyTorch " TORCH_VERSION " in C++, in inference mode, on the same threads of OpenMP",
-            keeps_memory_ ? "its allocator tuned: M_MMAP_MAX=0 and M_TRIM_THRESHOLD=2^31-1, so that memory stays "
-                            "in the process"
-                          : "its allocator as it is: mallopt failed"};
+    return {
+        "PyTorch " TORCH_VERSION " in C++, in inference mode, on the same threads of OpenMP",
+        keeps_memory_
+            ? "its allocator tuned: M_MMAP_MAX=0 and M_TRIM_THRESHOLD=2^31-1, so that memory stays "
+              "in the process"
+            : "its allocator as it is: mallopt failed"};
   }
 
   Forms prepare(const PeerCall& call, int threads) override try {

@@ -30,8 +30,7 @@ std::vector<Rows> checked_rows(const BenchCase& one) {
 template <class T>
 class AttentionSubject : public Subject {
  public:
-  explicit AttentionSubject(const BenchCase& bench_case)
-      : case_(bench_case), context_(shape()) {
+  explicit AttentionSubject(const BenchCase& bench_case) : case_(bench_case), context_(shape()) {
     Draw draw;
     query_ = draw.normal<T, 4>(shape());
     key_ = draw.normal<T, 4>(shape());
@@ -65,7 +64,8 @@ class AttentionSubject : public Subject {
     call.function = peer_function::attention;
     call.heads = case_.heads;
     call.causal = case_.mask == BenchMask::Causal;
-    call.inputs.tensors = {{"query", shared(query_)}, {"key", shared(key_)}, {"value", shared(value_)}};
+    call.inputs.tensors = {
+        {"query", shared(query_)}, {"key", shared(key_)}, {"value", shared(value_)}};
     switch (case_.mask) {
       case BenchMask::Bias:
         call.inputs.tensors["attn_mask"] = shared(bias_);
@@ -150,8 +150,7 @@ class AttentionSubject : public Subject {
   Tensor<bool, 4> mask_tensor() const {
     const Index tokens = case_.tokens;
     Tensor<bool, 4> keeps({1, 1, tokens, tokens});
-    const BoundMask bound =
-        mask_of({0, tokens}).bind("bench", {1, 1, tokens, tokens});
+    const BoundMask bound = mask_of({0, tokens}).bind("bench", {1, 1, tokens, tokens});
     for (Index t = 0; t < tokens; ++t) {
       for (Index s = 0; s < tokens; ++s) keeps(0, 0, t, s) = bound.visible(0, 0, t, s);
     }
@@ -162,7 +161,8 @@ class AttentionSubject : public Subject {
     double seconds = 0;
     Index rows_done = 0;
     for (const Rows& piece : checked_rows(case_)) {
-      Expected expected{piece, Tensor<double, 4>({case_.batch, case_.heads, piece.count, case_.width})};
+      Expected expected{piece,
+                        Tensor<double, 4>({case_.batch, case_.heads, piece.count, case_.width})};
       const double begin = now();
       reference::forward(rows(piece), AttentionOutputs<double>{expected.context.view(), {}, {}});
       seconds += now() - begin;
@@ -190,7 +190,8 @@ class AttentionSubject : public Subject {
 }  // namespace
 
 std::unique_ptr<Subject> make_attention_subject(const BenchCase& bench_case) {
-  if (bench_case.dtype == DType::Float64) return std::make_unique<AttentionSubject<double>>(bench_case);
+  if (bench_case.dtype == DType::Float64)
+    return std::make_unique<AttentionSubject<double>>(bench_case);
   return std::make_unique<AttentionSubject<float>>(bench_case);
 }
 

@@ -24,7 +24,7 @@ namespace qkv::bench {
 struct BenchOptions {
   int threads = 1;
   std::optional<std::string> target;  ///< of the engine; the fastest where absent
-  int rounds = 15;
+  int rounds = 15;                    ///< at least; short calls go in more, for a second at most
 };
 
 /// One contestant.
@@ -48,6 +48,7 @@ struct BenchRow {
   std::optional<Measured> ours;      ///< absent where the engine does not have the pass
   std::optional<MeasuredPeer> peer;  ///< absent where there is no peer
   double oracle_speed = 0;           ///< operations a second
+  int rounds = 0;
 
   bool passed() const noexcept {
     return (!ours || ours->check.passed()) && (!peer || peer->check.passed());

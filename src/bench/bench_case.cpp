@@ -128,7 +128,8 @@ std::vector<BenchCase> bench_cases() {
 
   // Scaling: many heads, and one whose triangle has to be divided.
   for (const int threads : {1, 2}) {
-    for (BenchCase one : {attention(1, 12, 2048, 64), attention(1, 1, 4096, 64, BenchMask::Causal)}) {
+    for (BenchCase one :
+         {attention(1, 12, 2048, 64), attention(1, 1, 4096, 64, BenchMask::Causal)}) {
       one.threads = threads;
       cases.push_back(one);
     }

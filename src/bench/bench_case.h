@@ -39,8 +39,8 @@ struct BenchCase {
   DType dtype = DType::Float32;
   Index batch = 1;
   Index heads = 1;
-  Index tokens = 1;  ///< T and S
-  Index width = 1;   ///< of a head
+  Index tokens = 1;                           ///< T and S
+  Index width = 1;                            ///< of a head
   std::optional<int> threads = std::nullopt;  ///< those of the run where absent
   bool quick = false;                         ///< part of the small subset
 

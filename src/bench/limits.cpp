@@ -47,13 +47,13 @@ double seconds_of_all(int threads, Work work) {
 
 struct LimitProbe::Memory {
   explicit Memory(std::size_t size)
-      : data(static_cast<float*>(::operator new(size, std::align_val_t{kHugePage}))), bytes(size) {
+      : data(static_cast<float*>(::operator new (size, std::align_val_t{kHugePage}))), bytes(size) {
     ::madvise(data, bytes, MADV_HUGEPAGE);  // a wish: fewer misses of the page tables
     std::fill_n(data, bytes / sizeof(float), 1.0F);
   }
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
-  ~Memory() { ::operator delete(data, std::align_val_t{kHugePage}); }
+  ~Memory() { ::operator delete (data, std::align_val_t{kHugePage}); }
 
   float* data;
   std::size_t bytes;
@@ -71,7 +71,8 @@ double LimitProbe::measure(LimitKind kind, int threads) {
   double done = 0;
   double seconds = 0;
   if (kind == LimitKind::Read) {
-    const auto steps = static_cast<std::ptrdiff_t>(memory_->bytes / sizeof(float)) / kernels::kReadStep;
+    const auto steps =
+        static_cast<std::ptrdiff_t>(memory_->bytes / sizeof(float)) / kernels::kReadStep;
     done = static_cast<double>(memory_->bytes);
     seconds = seconds_of_all(threads, [&](int thread, int count) {
       const std::ptrdiff_t begin = steps * thread / count;

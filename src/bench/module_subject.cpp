@@ -105,9 +105,11 @@ class ModuleSubject : public Subject {
       }
     }
     const TensorView<const double, 3> tokens = x.view();
-    const Tensor<double, 3> query = project(tokens, parameters.query_weight, *parameters.query_bias);
+    const Tensor<double, 3> query =
+        project(tokens, parameters.query_weight, *parameters.query_bias);
     const Tensor<double, 3> key = project(tokens, parameters.key_weight, *parameters.key_bias);
-    const Tensor<double, 3> value = project(tokens, parameters.value_weight, *parameters.value_bias);
+    const Tensor<double, 3> value =
+        project(tokens, parameters.value_weight, *parameters.value_bias);
     Tensor<double, 4> context({1, case_.heads, case_.tokens, case_.width});
     AttentionInputs<double> inputs;
     inputs.query = split_heads(query.view(), case_.heads);

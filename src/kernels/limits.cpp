@@ -62,12 +62,8 @@ float Read(const float* HWY_RESTRICT data, std::ptrdiff_t count) noexcept {
 }
 
 LimitKernels MakeLimitKernels() {
-  return {hwy::TargetName(HWY_TARGET),
-          &MultiplyAdd<float>,
-          &MultiplyAdd<double>,
-          FlopsOfRound<float>(),
-          FlopsOfRound<double>(),
-          &Read};
+  return {hwy::TargetName(HWY_TARGET), &MultiplyAdd<float>,    &MultiplyAdd<double>,
+          FlopsOfRound<float>(),       FlopsOfRound<double>(), &Read};
 }
 
 }  // namespace qkv::kernels::HWY_NAMESPACE
