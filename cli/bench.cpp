@@ -30,6 +30,7 @@ struct BenchCommandOptions {
   bool list = false;
   bool json = false;
   bool without_peer = false;
+  bool peer_as_shipped = false;
   std::string png;
   std::optional<Index> threads;
   std::optional<Index> rounds;
@@ -91,7 +92,8 @@ ExitCode run_cases(const BenchCommandOptions& options) {
     report.missing = "not asked for (--without-peer)";
   } else {
     try {
-      peer = load_timed_torch_peer();
+      peer = load_timed_torch_peer(options.peer_as_shipped ? PeerTuning::AsShipped
+                                                            : PeerTuning::Best);
       report.peer = peer->describe();
     } catch (const PeerMissing& why) {
       report.missing = why.what();
@@ -145,6 +147,8 @@ Command add_bench_command(CLI::App& app) {
   command->add_option("--target", options->target,
                       "SIMD target of the engine; the fastest where not given");
   command->add_flag("--without-peer", options->without_peer, "Leave out PyTorch");
+  command->add_flag("--peer-as-shipped", options->peer_as_shipped,
+                    "Tune nothing for PyTorch: neither its allocator nor its BLAS");
   command->add_flag("--json", options->json, "Print JSON");
   command->add_option("--png", options->png, "Draw the parts of the limit to this file");
   return {command,

@@ -129,23 +129,33 @@ Forms module_forms(const PeerCall& call) {
   return forms;
 }
 
+// MKL, PyTorch's BLAS, takes its AVX-512 kernels on Intel's processors alone; on others that have AVX-512 it is up to twice
+// as fast when told that they are Intel's. It asks once, through the function at the end of this file.
+bool any_vendor = false;
+
 class TorchTimedPeer : public TimedPeer {
  public:
-  TorchTimedPeer() {
+  explicit TorchTimedPeer(PeerTuning tuning) {
+    description_ = {"PyTorch " TORCH_VERSION " in C++, in inference mode, on the same threads of OpenMP"};
+    if (tuning == PeerTuning::AsShipped) {
+      description_.emplace_back("as shipped");
+      return;
+    }
     // PyTorch allocates its results and scratch anew in every call. Left to itself, glibc returns them to the system, and
     // every call pays for the page faults.
-    keeps_memory_ = ::mallopt(M_MMAP_MAX, 0) == 1 &&
-                    ::mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max()) == 1;
+    if (::mallopt(M_MMAP_MAX, 0) == 1 &&
+        ::mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max()) == 1) {
+      description_.emplace_back("allocator tuned: M_MMAP_MAX=0, M_TRIM_THRESHOLD=2^31-1 (memory stays in the process)");
+    }
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx512f") && !__builtin_cpu_is("intel")) {
+      any_vendor = true;
+      description_.emplace_back("BLAS tuned: MKL may use AVX-512, which it keeps for Intel's processors");
+    }
+#endif
   }
 
-  std::vector<std::string> describe() const override {
-    return {
-        "PyTorch " TORCH_VERSION " in C++, in inference mode, on the same threads of OpenMP",
-        keeps_memory_
-            ? "its allocator tuned: M_MMAP_MAX=0 and M_TRIM_THRESHOLD=2^31-1, so that memory stays "
-              "in the process"
-            : "its allocator as it is: mallopt failed"};
-  }
+  std::vector<std::string> describe() const override { return description_; }
 
   Forms prepare(const PeerCall& call, int threads) override try {
     at::set_num_threads(threads);
@@ -158,12 +168,23 @@ class TorchTimedPeer : public TimedPeer {
   }
 
  private:
-  bool keeps_memory_ = false;
+  std::vector<std::string> description_;
 };
 
 }  // namespace
 }  // namespace qkv
 
-extern "C" __attribute__((visibility("default"))) qkv::TimedPeer* qkv_make_timed_peer() {
-  return new qkv::TorchTimedPeer;
+extern "C" {
+
+__attribute__((visibility("default"))) qkv::TimedPeer* qkv_make_timed_peer(qkv::PeerTuning tuning) {
+  return new qkv::TorchTimedPeer(tuning);
 }
+
+#ifdef __x86_64__
+// Found before MKL's own, for this plugin comes first in the scope of what it loads.
+__attribute__((visibility("default"))) int mkl_serv_intel_cpu_true() {
+  return qkv::any_vendor || __builtin_cpu_is("intel") ? 1 : 0;
+}
+#endif
+
+}  // extern "C"

@@ -46,8 +46,8 @@ std::unique_ptr<Peer> load_torch_peer() {
   return std::unique_ptr<Peer>(find_symbol<MakePeer>(make_peer_symbol)());
 }
 
-std::unique_ptr<TimedPeer> load_timed_torch_peer() {
-  return std::unique_ptr<TimedPeer>(find_symbol<MakeTimedPeer>(make_timed_peer_symbol)());
+std::unique_ptr<TimedPeer> load_timed_torch_peer(PeerTuning tuning) {
+  return std::unique_ptr<TimedPeer>(find_symbol<MakeTimedPeer>(make_timed_peer_symbol)(tuning));
 }
 
 }  // namespace qkv

@@ -7,6 +7,7 @@
 //   peer_function::module_cpp  query [B,T,D] and the parameters of nn.MultiheadAttention; self attention
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,6 +26,11 @@ class TimedCall {
   virtual StoredTensor output() const = 0;
   /// Which of the peer's forms it is.
   virtual std::string form() const = 0;
+};
+
+enum class PeerTuning : std::uint8_t {
+  Best,       ///< what makes the peer fastest and leaves its results right
+  AsShipped,  ///< as who installs it finds it
 };
 
 class TimedPeer {
