@@ -17,6 +17,7 @@
 #include "cli/bench_report.h"
 #include "cli/terminal.h"
 #include "cli/whole_number.h"
+#include "io/output_file.h"
 
 namespace qkv::cli {
 namespace {
@@ -85,6 +86,8 @@ bench::BenchOptions bench_options(const BenchCommandOptions& options) {
 ExitCode run_cases(const BenchCommandOptions& options) {
   const auto cases = chosen_cases(options);
   const bench::BenchOptions settings = bench_options(options);
+  std::optional<OutputFile> picture;
+  if (!options.png.empty()) picture.emplace(options.png);  // an error now, not after minutes
   BenchReport report;
   if (double load = 0; ::getloadavg(&load, 1) == 1) report.load = load;
   std::unique_ptr<TimedPeer> peer;
@@ -92,8 +95,8 @@ ExitCode run_cases(const BenchCommandOptions& options) {
     report.missing = "not asked for (--without-peer)";
   } else {
     try {
-      peer = load_timed_torch_peer(options.peer_as_shipped ? PeerTuning::AsShipped
-                                                            : PeerTuning::Best);
+      peer =
+          load_timed_torch_peer(options.peer_as_shipped ? PeerTuning::AsShipped : PeerTuning::Best);
       report.peer = peer->describe();
     } catch (const PeerMissing& why) {
       report.missing = why.what();
@@ -111,14 +114,17 @@ ExitCode run_cases(const BenchCommandOptions& options) {
   report.rounds = settings.rounds;
   report.target = bench.target();
   report.limit_target = bench::LimitProbe::target();
-  report.read_bytes = bench.read_bytes();
+  report.read_bytes = bench::LimitProbe::read_bytes();
   report.limits = bench.limits();
   if (options.json) {
     fmt::print("{}\n", bench_json(report).dump(2));
   } else {
     fmt::print("{}", bench_text(report));
   }
-  if (!options.png.empty()) write_bench_png(options.png, report);
+  if (picture) {
+    picture->write(bench_png(report));
+    picture->commit();
+  }
   const bool passed = std::all_of(report.rows.begin(), report.rows.end(),
                                   [](const bench::BenchRow& row) { return row.passed(); });
   return passed ? Ok : DifferenceFound;

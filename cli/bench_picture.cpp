@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <vector>
 
-#include "io/output_file.h"
 #include "lab/canvas.h"
 
 namespace qkv::cli {
@@ -54,7 +52,7 @@ void draw_bar(Canvas& canvas, double y, double part, const Color& color) {
 
 }  // namespace
 
-void write_bench_png(const std::string& path, const BenchReport& report) {
+std::vector<std::byte> bench_png(const BenchReport& report) {
   std::vector<const BenchRow*> rows;
   for (const BenchRow& row : report.rows) {
     if (row.ours && row.passed()) rows.push_back(&row);
@@ -98,10 +96,7 @@ void write_bench_png(const std::string& path, const BenchReport& report) {
     }
     y += kStep;
   }
-  const std::vector<std::byte> bytes = canvas.png();
-  OutputFile file(path);
-  file.write(bytes);
-  file.commit();
+  return canvas.png();
 }
 
 }  // namespace qkv::cli

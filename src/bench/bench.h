@@ -23,8 +23,8 @@ namespace qkv::bench {
 
 struct BenchOptions {
   int threads = 1;
-  std::optional<std::string> target;  ///< of the engine; the fastest where absent
-  int rounds = 15;                    ///< at least; short calls go in more, for a second at most
+  std::optional<std::string> target = std::nullopt;  ///< of the engine; the fastest where absent
+  int rounds = 15;  ///< at least; short calls go in more, for a second at most
 };
 
 /// One contestant.
@@ -77,8 +77,6 @@ class Bench {
 
   /// The SIMD target that the engine runs on.
   std::string_view target() const noexcept { return target_; }
-  /// Bytes that a probe of the reads goes over.
-  std::size_t read_bytes() const noexcept { return probe_.read_bytes(); }
 
  private:
   void probe(LimitKind kind, int threads);

@@ -17,7 +17,7 @@ constexpr std::ptrdiff_t kFlops = 400'000'000;  // of a thread and a probe: abou
 constexpr std::size_t kHugePage = std::size_t{2} << 20U;
 
 /// Eight times the last-level cache, within reason.
-std::size_t buffer_bytes() {
+std::size_t buffer_bytes() noexcept {
   const long cache = ::sysconf(_SC_LEVEL3_CACHE_SIZE);  // 0 or −1 where it is not known
   const auto times_eight = cache > 0 ? 8 * static_cast<std::size_t>(cache) : 0;
   return std::clamp(times_eight, std::size_t{256} << 20U, std::size_t{1} << 30U) / kHugePage *
@@ -59,10 +59,10 @@ struct LimitProbe::Memory {
   std::size_t bytes;
 };
 
-LimitProbe::LimitProbe() : memory_(std::make_unique<Memory>(buffer_bytes())) {}
+LimitProbe::LimitProbe() = default;
 LimitProbe::~LimitProbe() = default;
 
-std::size_t LimitProbe::read_bytes() const noexcept { return memory_->bytes; }
+std::size_t LimitProbe::read_bytes() noexcept { return buffer_bytes(); }
 
 std::string_view LimitProbe::target() { return kernels::limit_kernels().target; }
 
@@ -71,6 +71,7 @@ double LimitProbe::measure(LimitKind kind, int threads) {
   double done = 0;
   double seconds = 0;
   if (kind == LimitKind::Read) {
+    if (!memory_) memory_ = std::make_unique<Memory>(buffer_bytes());
     const auto steps =
         static_cast<std::ptrdiff_t>(memory_->bytes / sizeof(float)) / kernels::kReadStep;
     done = static_cast<double>(memory_->bytes);

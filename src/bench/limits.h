@@ -23,15 +23,15 @@ LimitKind multiply_add_limit(DType dtype);
 /// Runs on OpenMP's pool, as all that is measured does: threads of its own would compete with workers that still spin.
 class LimitProbe {
  public:
-  /// Takes memory several times the size of the last-level cache. Throws std::bad_alloc.
   LimitProbe();
   ~LimitProbe();
 
-  /// Measures once, some milliseconds: flops or bytes a second of all `threads` together.
+  /// Measures once, some milliseconds: flops or bytes a second of all `threads` together. The first Read takes
+  /// memory several times the size of the last-level cache, and throws std::bad_alloc where there is none.
   double measure(LimitKind kind, int threads);
 
   /// Bytes that one Read of any number of threads goes over.
-  std::size_t read_bytes() const noexcept;
+  static std::size_t read_bytes() noexcept;
   /// The SIMD target of the multiply-adds and of the reads.
   static std::string_view target();
 
