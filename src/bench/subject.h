@@ -27,7 +27,7 @@ class Subject {
   virtual Call ours() = 0;
   /// Our result, in the terms of the peer.
   virtual StoredTensor output() const = 0;
-  /// The same for a TimedPeer, which reads our inputs where they lie.
+  /// The same for a TimedPeer, which reads our inputs where they lie: as long as the subject lives.
   virtual PeerCall peer_call() const = 0;
   /// Holds a result against the oracle: all rows of small cases, the first, the middle and the last of large ones.
   virtual OracleCheck check(const StoredTensor& output) const = 0;
