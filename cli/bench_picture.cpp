@@ -55,7 +55,7 @@ void draw_bar(Canvas& canvas, double y, double part, const Color& color) {
 std::vector<std::byte> bench_png(const BenchReport& report) {
   std::vector<const BenchRow*> rows;
   for (const BenchRow& row : report.rows) {
-    if (row.ours && row.passed()) rows.push_back(&row);
+    if (row.passed()) rows.push_back(&row);
   }
   const double bottom = kTop + kStep * static_cast<double>(rows.size());
   Canvas canvas(static_cast<int>(2 * kMargin + kNames + kBars + kRatios),
@@ -89,7 +89,7 @@ std::vector<std::byte> bench_png(const BenchReport& report) {
     TextLook name;
     name.room = kNames - 8;
     canvas.text({kMargin, y + kStep / 2}, row->bench_case.describe(), name);
-    draw_bar(canvas, y + 4, report.part_of_limit(*row, *row->ours), kOurs);
+    draw_bar(canvas, y + 4, report.part_of_limit(*row, row->ours), kOurs);
     if (row->peer) {
       draw_bar(canvas, y + 5 + kBar, report.part_of_limit(*row, *row->peer), kPeer);
       canvas.text({ratio_x, y + kStep / 2}, fmt::format("{:.2f}x", row->peer->ratio), right);

@@ -34,11 +34,16 @@ std::string shape(const BenchCase& one) {
   return fmt::format("{}x{}x{}x{}", one.batch, one.heads, one.tokens, one.width);
 }
 
+std::string kind(const BenchCase& one) {
+  return fmt::format("{}{}, {}",
+                     one.operation == bench::Operation::Module ? "MultiHeadAttention, " : "",
+                     name_of(one.pass), name_of(one.mask));
+}
+
 /// What the rows below it have in common.
 std::string heading(const BenchRow& row) {
   const BenchCase& one = row.bench_case;
-  std::string text = one.operation == bench::Operation::Module ? "MultiHeadAttention, " : "";
-  text += fmt::format("{}, {}, {}", name_of(one.pass), name_of(one.mask), name_of(one.dtype));
+  std::string text = fmt::format("{}, {}", kind(one), name_of(one.dtype));
   if (one.threads) text += fmt::format(", {} thread{}", *one.threads, *one.threads == 1 ? "" : "s");
   return text;
 }
@@ -51,11 +56,9 @@ std::string wrong(std::string_view whose, const bench::OracleCheck& check) {
 
 std::string row_text(const BenchReport& report, const BenchRow& row) {
   const BenchCase& one = row.bench_case;
-  if (!row.ours)
-    return fmt::format("  {:<14} not measured: the engine has no backward pass\n", shape(one));
   if (!row.passed()) {
     std::string text = fmt::format("  {}\n", shape(one));
-    if (!row.ours->check.passed()) text += wrong("our result", row.ours->check);
+    if (!row.ours.check.passed()) text += wrong("our result", row.ours.check);
     if (row.peer && !row.peer->check.passed()) text += wrong(row.peer->form, row.peer->check);
     return text;
   }
@@ -69,11 +72,11 @@ std::string row_text(const BenchReport& report, const BenchRow& row) {
     peer_memory = memory(*row.peer);
     ratio = fmt::format("{:.2f}", row.peer->ratio);
   }
-  const double speed = one.flops() / row.ours->best;
+  const double speed = one.flops() / row.ours.best;
   std::string text =
-      fmt::format(fmt::runtime(kRow), shape(one), duration(row.ours->best),
-                  duration(row.ours->median), fmt::format("{:.1f}", speed / 1e9),
-                  percent(report.part_of_limit(row, *row.ours)), memory(*row.ours), peer_time,
+      fmt::format(fmt::runtime(kRow), shape(one), duration(row.ours.best),
+                  duration(row.ours.median), fmt::format("{:.1f}", speed / 1e9),
+                  percent(report.part_of_limit(row, row.ours)), memory(row.ours), peer_time,
                   peer_part, peer_memory, ratio, fmt::format("{:.0f}", speed / row.oracle_speed));
   return text;
 }
@@ -101,14 +104,14 @@ std::string limits_text(const BenchReport& report) {
 std::string scaling_text(const BenchReport& report) {
   std::string text;
   for (const BenchRow& one : report.rows) {
-    if (one.bench_case.threads != 1 || !one.ours || !one.passed()) continue;
+    if (one.bench_case.threads != 1 || !one.passed()) continue;
     for (const BenchRow& two : report.rows) {
       BenchCase same = two.bench_case;
       same.threads = 1;
       if (two.bench_case.threads != 2 || same.describe() != one.bench_case.describe()) continue;
-      if (!two.ours || !two.passed()) continue;
+      if (!two.passed()) continue;
       text += fmt::format("  {:<60} {:.2f} times as fast", same.describe(),
-                          one.ours->best / two.ours->best);
+                          one.ours.best / two.ours.best);
       if (one.peer && two.peer) {
         text += fmt::format(", PyTorch {:.2f}", one.peer->best / two.peer->best);
       }
@@ -122,8 +125,7 @@ std::string forms_text(const BenchReport& report) {
   std::vector<std::string> lines;
   for (const BenchRow& row : report.rows) {
     if (!row.peer) continue;
-    std::string line = fmt::format(
-        "  {:<46} {}\n", heading(row).substr(0, heading(row).find(", float")), row.peer->form);
+    std::string line = fmt::format("  {:<46} {}\n", kind(row.bench_case), row.peer->form);
     if (std::find(lines.begin(), lines.end(), line) == lines.end())
       lines.push_back(std::move(line));
   }
@@ -152,7 +154,7 @@ json row_json(const BenchReport& report, const BenchRow& row) {
   result["oracle_gflops"] = row.oracle_speed / 1e9;
   result["passed"] = row.passed();
   result["rounds"] = row.rounds;
-  result["ours"] = row.ours ? measured_json(report, row, *row.ours) : json();
+  result["ours"] = measured_json(report, row, row.ours);
   result["peer"] = json();
   if (row.peer) {
     result["peer"] = measured_json(report, row, *row.peer);

@@ -1,5 +1,7 @@
 #include "bench/attention_subject.h"
 
+#include <map>
+#include <string>
 #include <vector>
 
 #include "bench/clock.h"
@@ -51,16 +53,43 @@ class AttentionSubject : public Subject {
       keeps_ = mask_tensor();  // for the peer, which has no such rule
     }
     expect();
+    if (!backward()) return;
+    log_sum_exp_ = Tensor<T, 3>({case_.batch, case_.heads, tokens});
+    output_gradient_ = draw.normal<T, 4>(shape());
+    for (Tensor<T, 4>* gradient : {&query_gradient_, &key_gradient_, &value_gradient_}) {
+      *gradient = Tensor<T, 4>(shape());
+    }
+    expect_gradients();
   }
 
   Call ours() override {
-    if (case_.pass != Pass::Forward) return {};
-    return [this, inputs = rows({0, case_.tokens})](const engine::Options& options) {
+    const AttentionInputs<T> inputs = rows({0, case_.tokens});
+    if (backward()) {
+      return [this, inputs](const engine::Options& options) {
+        engine::forward(inputs, AttentionOutputs<T>{context_.view(), {}, log_sum_exp_.view()},
+                        options);
+        engine::backward(
+            inputs, engine::ForwardResults<T>{context_.view(), log_sum_exp_.view()},
+            AttentionOutputGradients<T>{output_gradient_.view(), {}, {}},
+            AttentionInputGradients<T>{
+                query_gradient_.view(), key_gradient_.view(), value_gradient_.view(), {}, {}},
+            options);
+      };
+    }
+    return [this, inputs](const engine::Options& options) {
       engine::forward(inputs, AttentionOutputs<T>{context_.view(), {}, {}}, options);
     };
   }
 
-  StoredTensor output() const override { return shared(context_); }
+  TensorFile results() const override {
+    TensorFile results;
+    results.tensors["output"] = shared(context_);
+    if (!backward()) return results;
+    results.tensors["random.query"] = shared(query_gradient_);
+    results.tensors["random.key"] = shared(key_gradient_);
+    results.tensors["random.value"] = shared(value_gradient_);
+    return results;
+  }
 
   PeerCall peer_call() const override {
     PeerCall call;
@@ -74,10 +103,40 @@ class AttentionSubject : public Subject {
     } else if (!keeps_.elements().empty()) {
       call.inputs.tensors["attn_mask"] = shared(keeps_);
     }
+    if (backward()) call.inputs.tensors["output_gradient"] = shared(output_gradient_);
     return call;
   }
 
-  OracleCheck check(const StoredTensor& output) const override {
+  OracleCheck check(const TensorFile& results) const override {
+    const double allowed = allowed_difference(case_.dtype);
+    OracleCheck worst = check_output(results.at("output")).against(allowed);
+    for (const auto& [name, expected] : expected_gradients_) {
+      const StoredTensor& gradient = results.at(name);
+      const Tensor<T, 4> got = gradient.to<T, 4>(name);
+      DifferenceFromOracle difference;
+      for (Index t = 0; t < case_.tokens; ++t) {
+        for (Index d = 0; d < case_.width; ++d) {
+          difference.add(static_cast<double>(got(case_.batch - 1, case_.heads - 1, t, d)),
+                         expected(0, 0, t, d));
+        }
+      }
+      const OracleCheck check = difference.against(allowed);
+      if (check.difference > worst.difference) worst = check;
+    }
+    return worst;
+  }
+
+  double oracle_speed() const override { return oracle_speed_; }
+
+ private:
+  struct Expected {
+    Rows rows;
+    Tensor<double, 4> context;
+  };
+
+  bool backward() const { return case_.pass == Pass::ForwardBackward; }
+
+  DifferenceFromOracle check_output(const StoredTensor& output) const {
     const Tensor<T, 4> got = output.to<T, 4>("output");
     DifferenceFromOracle difference;
     for (const Expected& piece : expected_) {
@@ -88,16 +147,8 @@ class AttentionSubject : public Subject {
         difference.add(static_cast<double>(part.data()[offset]), *next++);
       });
     }
-    return difference.against(allowed_difference(case_.dtype));
+    return difference;
   }
-
-  double oracle_speed() const override { return oracle_speed_; }
-
- private:
-  struct Expected {
-    Rows rows;
-    Tensor<double, 4> context;
-  };
 
   Extents<4> shape() const { return {case_.batch, case_.heads, case_.tokens, case_.width}; }
 
@@ -168,15 +219,48 @@ class AttentionSubject : public Subject {
                     static_cast<double>(case_.tokens) / seconds;
   }
 
+  /// Of the last head: heads have nothing to do with one another.
+  void expect_gradients() {
+    const auto last = [&](const Tensor<T, 4>& all) {
+      return TensorView<const T, 4>(all.view())
+          .slice(0, case_.batch - 1, case_.batch)
+          .slice(1, case_.heads - 1, case_.heads);
+    };
+    AttentionInputs<T> inputs = rows({0, case_.tokens});
+    inputs.query = last(query_);
+    inputs.key = last(key_);
+    inputs.value = last(value_);
+    Tensor<double, 4> output_gradient({1, 1, case_.tokens, case_.width});
+    const TensorView<const T, 4> drawn = last(output_gradient_);
+    for (Index t = 0; t < case_.tokens; ++t) {
+      for (Index d = 0; d < case_.width; ++d) {
+        output_gradient(0, 0, t, d) = static_cast<double>(drawn(0, 0, t, d));
+      }
+    }
+    const auto expected = [&](const char* name) {
+      return (expected_gradients_[name] = Tensor<double, 4>(output_gradient.shape())).view();
+    };
+    reference::backward(
+        inputs, AttentionOutputGradients<double>{output_gradient.view(), {}, {}},
+        AttentionInputGradients<double>{
+            expected("random.query"), expected("random.key"), expected("random.value"), {}, {}});
+  }
+
   BenchCase case_;
   Tensor<T, 4> query_;
   Tensor<T, 4> key_;
   Tensor<T, 4> value_;
   Tensor<T, 4> context_;
+  Tensor<T, 3> log_sum_exp_;
+  Tensor<T, 4> output_gradient_;
+  Tensor<T, 4> query_gradient_;
+  Tensor<T, 4> key_gradient_;
+  Tensor<T, 4> value_gradient_;
   Tensor<T, 4> bias_;
   Tensor<bool, 4> keeps_;  ///< [1,1,T or 1,T], empty without a mask that a peer needs as a tensor
   Tensor<Index, 2> documents_;
   std::vector<Expected> expected_;
+  std::map<std::string, Tensor<double, 4>> expected_gradients_;
   double oracle_speed_ = 0;
 };
 

@@ -111,7 +111,7 @@ std::unique_ptr<TimedCall> Bench::fastest_form(const BenchCase& bench_case, cons
   for (std::unique_ptr<TimedCall>& form : peer_->prepare(subject.peer_call(), threads)) {
     progress_(fmt::format("{}: {}", bench_case.describe(), form->form()));
     form->run();
-    const OracleCheck check = subject.check(form->output());
+    const OracleCheck check = subject.check(form->results());
     if (!check.passed()) {
       peer.check = check;
       peer.form = form->form();
@@ -151,7 +151,7 @@ void Bench::run_rounds(BenchRow& row, const Work& ours, TimedCall* peer) {
     if (forwards && peer_sampler) peer_sampler->sample();
     if (!forwards) our_sampler.sample();
   }
-  our_sampler.put_into(*row.ours);
+  our_sampler.put_into(row.ours);
   if (!peer_sampler) return;
   peer_sampler->put_into(*row.peer);
   std::vector<double> ratios;
@@ -170,8 +170,6 @@ BenchRow Bench::measure(const BenchCase& bench_case) {
   const std::unique_ptr<Subject> subject = make_subject(bench_case);
   row.oracle_speed = subject->oracle_speed();
   const Subject::Call call = subject->ours();
-  if (!call) return row;
-
   omp_set_num_threads(row.threads);
   engine::Options options;
   options.threads = row.threads;
@@ -179,14 +177,13 @@ BenchRow Bench::measure(const BenchCase& bench_case) {
   engine::Workspace workspace;
   options.workspace = &workspace;
   const Work ours = [&] { call(options); };
-  row.ours.emplace();
   {
     engine::Workspace first;
     options.workspace = &first;
     ours();
-    row.ours->check = subject->check(subject->output());
+    row.ours.check = subject->check(subject->results());
     first = engine::Workspace();
-    row.ours->extra_memory = peak_extra_memory(ours);
+    row.ours.extra_memory = peak_extra_memory(ours);
     options.workspace = &workspace;
   }
   std::unique_ptr<TimedCall> form;

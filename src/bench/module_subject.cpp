@@ -31,6 +31,22 @@ Tensor<double, 3> project(const TensorView<const double, 3>& x, const Tensor<flo
   return result;
 }
 
+/// gradient·W: what comes back through x·Wᵀ.
+Tensor<double, 3> project_back(const TensorView<const double, 3>& gradient,
+                               const Tensor<float, 2>& weight) {
+  Tensor<double, 3> result({gradient.shape(0), gradient.shape(1), weight.shape(1)});
+  for (Index b = 0; b < gradient.shape(0); ++b) {
+    for (Index t = 0; t < gradient.shape(1); ++t) {
+      for (Index out = 0; out < weight.shape(0); ++out) {
+        for (Index in = 0; in < weight.shape(1); ++in) {
+          result(b, t, in) += gradient(b, t, out) * static_cast<double>(weight(out, in));
+        }
+      }
+    }
+  }
+  return result;
+}
+
 MultiHeadAttention<float> draw_module(const BenchCase& one, Draw& draw) {
   MultiHeadAttentionOptions options;
   options.model_width = one.model_width();
@@ -56,19 +72,28 @@ class ModuleSubject : public Subject {
       : case_(bench_case),
         input_(draw_.normal<float, 3>({case_.batch, case_.tokens, case_.model_width()})),
         module_(draw_module(case_, draw_)),
-        parameters_(save_parameters(module_, ParameterNaming::PyTorch)) {
+        parameters_(save_parameters(module_, ParameterNaming::PyTorch)),
+        output_gradient_(draw_.normal<float, 3>(input_.shape())) {
     expect();
   }
 
   Call ours() override {
-    if (case_.pass != Pass::Forward) return {};
-    return [this](const engine::Options& /*of the engine*/) {
-      output_ = {};
-      output_ = module_.forward({.query = input_.view()}).output;
+    return [this](const engine::Options& /*the module takes none*/) {
+      const MultiHeadAttentionInputs<float> inputs{.query = input_.view()};
+      result_ = {};
+      result_ = module_.forward(inputs);
+      if (!backward()) return;
+      gradients_.reset();
+      gradients_ = module_.backward(inputs, result_, output_gradient_.view());
     };
   }
 
-  StoredTensor output() const override { return shared(output_); }
+  TensorFile results() const override {
+    TensorFile results;
+    results.tensors["output"] = shared(result_.output);
+    if (gradients_) results.tensors["random.query"] = shared(gradients_->query);
+    return results;
+  }
 
   PeerCall peer_call() const override {
     PeerCall call;
@@ -76,34 +101,49 @@ class ModuleSubject : public Subject {
     call.heads = case_.heads;
     call.inputs = parameters_;
     call.inputs.tensors["query"] = shared(input_);
+    if (backward()) call.inputs.tensors["output_gradient"] = shared(output_gradient_);
     return call;
   }
 
-  OracleCheck check(const StoredTensor& output) const override {
-    const Tensor<float, 3> got = output.to<float, 3>("output");
-    DifferenceFromOracle difference;
-    const Index last = case_.batch - 1;
-    for (Index t = 0; t < case_.tokens; ++t) {
-      for (Index d = 0; d < case_.model_width(); ++d) {
-        difference.add(static_cast<double>(got(last, t, d)), expected_(0, t, d));
-      }
-    }
-    return difference.against(allowed_difference(case_.dtype));
+  OracleCheck check(const TensorFile& results) const override {
+    const OracleCheck output = check_last_sample(results.at("output"), expected_);
+    if (!backward()) return output;
+    const OracleCheck gradient = check_last_sample(results.at("random.query"), expected_gradient_);
+    return gradient.difference > output.difference ? gradient : output;
   }
 
   double oracle_speed() const override { return oracle_speed_; }
 
  private:
+  bool backward() const { return case_.pass == Pass::ForwardBackward; }
+
+  OracleCheck check_last_sample(const StoredTensor& result,
+                                const Tensor<double, 3>& expected) const {
+    const Tensor<float, 3> got = result.to<float, 3>("result");
+    DifferenceFromOracle difference;
+    for (Index t = 0; t < case_.tokens; ++t) {
+      for (Index d = 0; d < case_.model_width(); ++d) {
+        difference.add(static_cast<double>(got(case_.batch - 1, t, d)), expected(0, t, d));
+      }
+    }
+    return difference.against(allowed_difference(case_.dtype));
+  }
+
+  Tensor<double, 3> last_sample(const Tensor<float, 3>& all) const {
+    Tensor<double, 3> sample({1, case_.tokens, case_.model_width()});
+    for (Index t = 0; t < case_.tokens; ++t) {
+      for (Index d = 0; d < case_.model_width(); ++d) {
+        sample(0, t, d) = static_cast<double>(all(case_.batch - 1, t, d));
+      }
+    }
+    return sample;
+  }
+
   /// The last sample alone.
   void expect() {
     const auto& parameters = module_.parameters();
     const double begin = now();
-    Tensor<double, 3> x({1, case_.tokens, case_.model_width()});
-    for (Index t = 0; t < case_.tokens; ++t) {
-      for (Index d = 0; d < case_.model_width(); ++d) {
-        x(0, t, d) = static_cast<double>(input_(case_.batch - 1, t, d));
-      }
-    }
+    const Tensor<double, 3> x = last_sample(input_);
     const TensorView<const double, 3> tokens = x.view();
     const Tensor<double, 3> query =
         project(tokens, parameters.query_weight, *parameters.query_bias);
@@ -122,6 +162,31 @@ class ModuleSubject : public Subject {
     sample.batch = 1;
     sample.pass = Pass::Forward;
     oracle_speed_ = sample.flops() / (now() - begin);
+    if (backward()) expect_gradient(inputs);
+  }
+
+  /// Through the output projection, the attention, and the three projections of the input.
+  void expect_gradient(const AttentionInputs<double>& inputs) {
+    const auto& parameters = module_.parameters();
+    const Tensor<double, 3> output_gradient = last_sample(output_gradient_);
+    const Tensor<double, 3> merged = project_back(output_gradient.view(), parameters.output_weight);
+    Tensor<double, 4> query({1, case_.heads, case_.tokens, case_.width});
+    Tensor<double, 4> key(query.shape());
+    Tensor<double, 4> value(query.shape());
+    reference::backward(
+        inputs, AttentionOutputGradients<double>{split_heads(merged.view(), case_.heads), {}, {}},
+        AttentionInputGradients<double>{query.view(), key.view(), value.view(), {}, {}});
+    expected_gradient_ = Tensor<double, 3>(output_gradient.shape());
+    const auto add = [&](const Tensor<double, 4>& heads, const Tensor<float, 2>& weight) {
+      const Tensor<double, 3> tokens = merge_heads(heads.view());
+      const Tensor<double, 3> part = project_back(tokens.view(), weight);
+      for (std::size_t i = 0; i < part.elements().size(); ++i) {
+        expected_gradient_.elements()[i] += part.elements()[i];
+      }
+    };
+    add(query, parameters.query_weight);
+    add(key, parameters.key_weight);
+    add(value, parameters.value_weight);
   }
 
   BenchCase case_;
@@ -129,7 +194,10 @@ class ModuleSubject : public Subject {
   Tensor<float, 3> input_;
   MultiHeadAttention<float> module_;
   TensorFile parameters_;
-  Tensor<float, 3> output_;
+  Tensor<float, 3> output_gradient_;
+  MultiHeadAttentionResult<float> result_;
+  std::optional<MultiHeadAttentionGradients<float>> gradients_;
+  Tensor<double, 3> expected_gradient_;
   Tensor<double, 3> expected_;
   double oracle_speed_ = 0;
 };

@@ -23,14 +23,15 @@ class Subject {
 
   virtual ~Subject() = default;
 
-  /// Our call, that overwrites output(). Empty where the engine does not have the pass.
+  /// Our call, that overwrites results().
   virtual Call ours() = 0;
-  /// Our result, in the terms of the peer.
-  virtual StoredTensor output() const = 0;
+  /// Under the names of TimedCall::results().
+  virtual TensorFile results() const = 0;
   /// The same for a TimedPeer, which reads our inputs where they lie: as long as the subject lives.
   virtual PeerCall peer_call() const = 0;
-  /// Holds a result against the oracle: all rows of small cases, the first, the middle and the last of large ones.
-  virtual OracleCheck check(const StoredTensor& output) const = 0;
+  /// Holds results against the oracle. Output: all rows of small cases, the first, the middle and the last of large ones,
+  /// or the last sample of a module. Gradients: those of the last head, or with respect to the last sample.
+  virtual OracleCheck check(const TensorFile& results) const = 0;
   /// Operations a second that the oracle made of the rows that were checked.
   virtual double oracle_speed() const = 0;
 };

@@ -5,6 +5,9 @@
 //   peer_function::attention   query, key and value [B,H,T,D]; attn_mask broadcasts to [B,H,T,S] (bool: true keeps;
 //                              or a float bias); causal: query t sees keys up to t
 //   peer_function::module_cpp  query [B,T,D] and the parameters of nn.MultiheadAttention; self attention
+//
+// With output_gradient, of the shape of the output, the gradients of Σ output·output_gradient are computed too, with
+// respect to query, key and value, or to query and the parameters.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +25,8 @@ class TimedCall {
   virtual ~TimedCall() = default;
   /// The work. It keeps its result.
   virtual void run() = 0;
-  /// The latest result: [B,H,T,D], or [B,T,D] of a module.
-  virtual StoredTensor output() const = 0;
+  /// Of the latest run: "output", [B,H,T,D] or [B,T,D] of a module, and the gradients "random.NAME".
+  virtual TensorFile results() const = 0;
   /// Which of the peer's forms it is.
   virtual std::string form() const = 0;
 };

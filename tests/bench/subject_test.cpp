@@ -61,6 +61,12 @@ std::vector<double> row_by_hand(const PeerCall& call, Index b, Index h, Index t)
   return context;
 }
 
+TensorFile output_of(const Tensor<float, 4>& output) {
+  TensorFile results;
+  results.tensors["output"] = store(output.view());
+  return results;
+}
+
 class EveryMask : public ::testing::TestWithParam<BenchMask> {};
 
 INSTANTIATE_TEST_SUITE_P(Masks, EveryMask,
@@ -72,9 +78,9 @@ INSTANTIATE_TEST_SUITE_P(Masks, EveryMask,
 TEST_P(EveryMask, OursIsWhatThePeerIsAskedFor) {
   const auto subject = make_subject(small(GetParam(), DType::Float64));
   subject->ours()({});
-  EXPECT_TRUE(subject->check(subject->output()).passed());
+  EXPECT_TRUE(subject->check(subject->results()).passed());
   const PeerCall call = subject->peer_call();
-  const auto output = subject->output().to<double, 4>("output");
+  const auto output = subject->results().at("output").to<double, 4>("output");
   for (const Index t : {0, 511, 512, 599}) {
     const std::vector<double> expected = row_by_hand(call, 1, 2, t);
     for (Index d = 0; d < 4; ++d) {
@@ -86,7 +92,23 @@ TEST_P(EveryMask, OursIsWhatThePeerIsAskedFor) {
 TEST_P(EveryMask, Float32AgreesWithTheOracle) {
   const auto subject = make_subject(small(GetParam()));
   subject->ours()({});
-  EXPECT_TRUE(subject->check(subject->output()).passed());
+  EXPECT_TRUE(subject->check(subject->results()).passed());
+}
+
+TEST_P(EveryMask, GradientsAgreeWithTheOracleAndWrongOnesAreFound) {
+  BenchCase one = small(GetParam());
+  one.pass = Pass::ForwardBackward;
+  const auto subject = make_subject(one);
+  subject->ours()({});
+  EXPECT_TRUE(subject->check(subject->results()).passed());
+  EXPECT_TRUE(subject->peer_call().inputs.contains("output_gradient"));
+  for (const char* name : {"random.query", "random.key", "random.value"}) {
+    TensorFile results = subject->results();
+    auto wrong = results.at(name).to<float, 4>(name);
+    wrong(1, 2, 300, 1) += 1.0F;
+    results.tensors[name] = store(wrong.view());
+    EXPECT_FALSE(subject->check(results).passed()) << name;
+  }
 }
 
 TEST(Subject, LargeCasesAreCheckedInTheirFirstMiddleAndLastRows) {
@@ -96,20 +118,20 @@ TEST(Subject, LargeCasesAreCheckedInTheirFirstMiddleAndLastRows) {
   large.width = 64;
   const auto subject = make_subject(large);
   subject->ours()({});
-  ASSERT_TRUE(subject->check(subject->output()).passed());
+  ASSERT_TRUE(subject->check(subject->results()).passed());
   for (const Index t : {0, 1024, 2047}) {
-    auto wrong = subject->output().to<float, 4>("output");
+    auto wrong = subject->results().at("output").to<float, 4>("output");
     wrong(1, 7, t, 63) += 0.01F;
-    EXPECT_FALSE(subject->check(store(wrong.view())).passed()) << t;
+    EXPECT_FALSE(subject->check(output_of(wrong)).passed()) << t;
   }
 }
 
 TEST(Subject, NaNIsWrong) {
   const auto subject = make_subject(small(BenchMask::None));
   subject->ours()({});
-  auto wrong = subject->output().to<float, 4>("output");
+  auto wrong = subject->results().at("output").to<float, 4>("output");
   wrong(0, 0, 5, 1) = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_FALSE(subject->check(store(wrong.view())).passed());
+  EXPECT_FALSE(subject->check(output_of(wrong)).passed());
 }
 
 TEST(Subject, InputsAreNormal) {
@@ -126,13 +148,28 @@ TEST(Subject, InputsAreNormal) {
   EXPECT_NEAR(squares / count, 1, 5 * std::sqrt(2 / count));
 }
 
+TEST(Subject, ModuleGradientAgreesWithTheOracle) {
+  BenchCase module = small(BenchMask::None);
+  module.operation = Operation::Module;
+  module.pass = Pass::ForwardBackward;
+  module.tokens = 20;
+  const auto subject = make_subject(module);
+  subject->ours()({});
+  EXPECT_TRUE(subject->check(subject->results()).passed());
+  TensorFile results = subject->results();
+  auto wrong = results.at("random.query").to<float, 3>("random.query");
+  wrong(1, 19, 11) += 0.1F;
+  results.tensors["random.query"] = store(wrong.view());
+  EXPECT_FALSE(subject->check(results).passed());
+}
+
 TEST(Subject, ModuleAgreesWithTheOracle) {
   BenchCase module = small(BenchMask::None);
   module.operation = Operation::Module;
   module.tokens = 20;
   const auto subject = make_subject(module);
   subject->ours()({});
-  EXPECT_TRUE(subject->check(subject->output()).passed());
+  EXPECT_TRUE(subject->check(subject->results()).passed());
   EXPECT_THAT(subject->peer_call().inputs.tensors,
               UnorderedElementsAre(Key("query"), Key("in_proj_weight"), Key("in_proj_bias"),
                                    Key("out_proj.weight"), Key("out_proj.bias")));
