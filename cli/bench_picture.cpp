@@ -11,7 +11,6 @@ namespace {
 
 using bench::BenchRow;
 using lab::Anchor;
-using lab::Box;
 using lab::Canvas;
 using lab::Color;
 using lab::TextLook;

@@ -30,6 +30,6 @@ struct BenchReport {
 
 std::string bench_text(const BenchReport& report);
 nlohmann::json bench_json(const BenchReport& report);
-nlohmann::json bench_json(const bench::BenchCase& bench_case);
+nlohmann::json bench_json(const bench::BenchCase& one);
 
 }  // namespace qkv::cli

@@ -36,9 +36,9 @@ double pairs(const BenchCase& one) {
       return side * (side + 1) / 2 + (tokens - side) * side;
     }
     case BenchMask::Documents512: {
-      const auto whole = static_cast<double>(one.tokens / kBenchDocument);
-      const auto rest = static_cast<double>(one.tokens % kBenchDocument);
-      return whole * static_cast<double>(kBenchDocument * kBenchDocument) + rest * rest;
+      const Index whole = one.tokens / kBenchDocument;
+      const Index rest = one.tokens % kBenchDocument;
+      return static_cast<double>(whole * kBenchDocument * kBenchDocument + rest * rest);
     }
     default:
       return tokens * tokens;
