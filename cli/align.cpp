@@ -1,7 +1,5 @@
 #include "cli/align.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -18,6 +16,7 @@
 #include "check/peer_plugin.h"
 #include "check/python_peer.h"
 #include "cli/align_report.h"
+#include "cli/terminal.h"
 
 namespace qkv::cli {
 namespace {
@@ -29,18 +28,6 @@ struct AlignOptions {
   bool require_peers = false;
   bool list = false;
   bool json = false;
-};
-
-/// One line on a terminal, overwritten as work goes on.
-class ProgressLine {
- public:
-  void show(std::string_view text) const {
-    if (is_terminal_) fmt::print(stderr, "\r\033[K{:.79}", text);
-  }
-  void clear() const { show(""); }
-
- private:
-  bool is_terminal_ = ::isatty(STDERR_FILENO) != 0;
 };
 
 std::vector<AlignCase> chosen_cases(const AlignOptions& options) {

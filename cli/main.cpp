@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/align.h"
+#include "cli/bench.h"
 #include "cli/commands.h"
 #include "cli/plan.h"
 #include "cli/trace.h"
@@ -29,12 +30,13 @@ ExitCode run(const std::vector<Command>& commands) {
 }
 
 int parse_and_run(int argc, char** argv) {
-  CLI::App app{"Exact multi-head attention: look at it, and hold it against others.", "qkv"};
+  CLI::App app{"Exact multi-head attention: look at it, hold it against others, and measure it.",
+               "qkv"};
   app.set_version_flag("--version", "qkv " QKV_VERSION);
   app.require_subcommand(0, 1);
 
   const std::vector<Command> commands{add_trace_command(app), add_plan_command(app),
-                                      add_align_command(app)};
+                                      add_align_command(app), add_bench_command(app)};
 
   try {
     app.parse(argc, argv);

@@ -3,9 +3,11 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
-#include <string_view>
 
 namespace qkv::cli {
 
@@ -24,6 +26,12 @@ std::size_t text_width() {
   winsize size{};
   if (isatty(STDOUT_FILENO) != 1 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return kUsual;
   return size.ws_col == 0 ? kUsual : std::clamp<std::size_t>(size.ws_col, 72, 160);
+}
+
+ProgressLine::ProgressLine() : is_terminal_(isatty(STDERR_FILENO) == 1) {}
+
+void ProgressLine::show(std::string_view text) const {
+  if (is_terminal_) fmt::print(stderr, "\r\033[K{:.79}", text);
 }
 
 }  // namespace qkv::cli

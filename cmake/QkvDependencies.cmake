@@ -16,6 +16,9 @@ endif()
 if(QKV_BUILD_TESTS)
   find_package(GTest REQUIRED)
 endif()
+if(QKV_BUILD_BENCHMARKS)
+  find_package(benchmark REQUIRED)
+endif()
 
 # The interpreter of the virtual environment that tools/setup.sh makes: it runs the Python tests and
 # knows where PyTorch's C++ API lies.

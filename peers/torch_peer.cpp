@@ -13,6 +13,7 @@
 
 #include "check/peer.h"
 #include "check/peer_plugin.h"
+#include "peers/torch_tensors.h"
 
 namespace qkv {
 namespace {
@@ -20,35 +21,12 @@ namespace {
 using torch::Tensor;
 using Named = std::vector<std::pair<std::string, Tensor>>;
 
-torch::ScalarType scalar_type(DType dtype) {
-  switch (dtype) {
-    case DType::Float64:
-      return torch::kFloat64;
-    case DType::Float32:
-      return torch::kFloat32;
-    case DType::Bool:
-      return torch::kBool;
-    default:
-      throw std::invalid_argument("torch peer: dtype: expected float64, float32 or bool");
-  }
-}
-
-StoredTensor stored(const Tensor& tensor) {
-  const auto dense = std::make_shared<const Tensor>(tensor.detach().contiguous());
-  const DType dtype = dense->scalar_type() == torch::kFloat64 ? DType::Float64 : DType::Float32;
-  const auto* data = static_cast<const std::byte*>(dense->const_data_ptr());
-  return {dtype, dense->sizes().vec(), {data, dense->nbytes()}, dense};
-}
-
 /// The inputs of one call as tensors of PyTorch, copied.
 class Inputs {
  public:
   explicit Inputs(const TensorFile& file) {
     for (const auto& [name, one] : file.tensors) {
-      // from_blob wants a pointer it could write through; the copy is what is used.
-      auto* data = const_cast<std::byte*>(one.bytes().data());
-      tensors_.emplace_back(name,
-                            torch::from_blob(data, one.shape(), scalar_type(one.dtype())).clone());
+      tensors_.emplace_back(name, borrowed(one).clone());
     }
   }
 

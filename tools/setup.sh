@@ -13,7 +13,7 @@ packages=(
   libcairo2-dev libcli11-dev libfmt-dev libgmock-dev libgtest-dev libhwy-dev libopenblas-openmp-dev libzip-dev
   nlohmann-json3-dev
 )
-ci_packages=(clang clang-tidy libomp-dev llvm)
+ci_packages=(clang clang-tidy libbenchmark-dev libomp-dev llvm)
 
 as_root() {
   if [[ $(id -u) == 0 ]]; then

@@ -27,17 +27,27 @@ fs::path find_plugin() {
                   kPlugin));
 }
 
-}  // namespace
-
-std::unique_ptr<Peer> load_torch_peer() {
+/// A function that the plugin exports.
+template <class Function>
+Function find_symbol(const char* name) {
   const fs::path path = find_plugin();
   // PyTorch holds a BLAS under the same names as ours: with DEEPBIND each keeps its own. The OpenMP
   // runtime is one for both, for it has the same soname and is loaded already.
   void* plugin = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
   if (plugin == nullptr) throw PeerMissing(::dlerror());
-  const auto make_peer = reinterpret_cast<MakePeer>(::dlsym(plugin, make_peer_symbol));
-  if (make_peer == nullptr) throw PeerMissing(::dlerror());
-  return std::unique_ptr<Peer>(make_peer());
+  const auto function = reinterpret_cast<Function>(::dlsym(plugin, name));
+  if (function == nullptr) throw PeerMissing(::dlerror());
+  return function;
+}
+
+}  // namespace
+
+std::unique_ptr<Peer> load_torch_peer() {
+  return std::unique_ptr<Peer>(find_symbol<MakePeer>(make_peer_symbol)());
+}
+
+std::unique_ptr<TimedPeer> load_timed_torch_peer(PeerTuning tuning) {
+  return std::unique_ptr<TimedPeer>(find_symbol<MakeTimedPeer>(make_timed_peer_symbol)(tuning));
 }
 
 }  // namespace qkv

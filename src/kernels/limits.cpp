@@ -1,0 +1,83 @@
+#include "kernels/limits.h"
+
+// The same targets as the kernels that are held against these limits.
+#define HWY_DISABLED_TARGETS \
+  (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/limits.cpp"
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
+
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace qkv::kernels::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Latency times throughput of the multiply-adds is 8 to 16; with 16 registers there is room for 12.
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
+inline constexpr std::ptrdiff_t kAccumulators = 24;
+#else
+inline constexpr std::ptrdiff_t kAccumulators = 12;
+#endif
+
+template <class T>
+T MultiplyAdd(std::ptrdiff_t rounds, T factor) noexcept {
+  const hn::ScalableTag<T> d;
+  using V = hn::Vec<hn::ScalableTag<T>>;
+  const V a = hn::Set(d, factor);
+  V sums[kAccumulators];
+  for (std::ptrdiff_t i = 0; i < kAccumulators; ++i) sums[i] = hn::Set(d, static_cast<T>(i));
+  for (std::ptrdiff_t round = 0; round < rounds; ++round) {
+    HWY_UNROLL(24)
+    for (std::ptrdiff_t i = 0; i < kAccumulators; ++i) sums[i] = hn::MulAdd(sums[i], a, a);
+  }
+  V total = sums[0];
+  for (std::ptrdiff_t i = 1; i < kAccumulators; ++i) total = hn::Add(total, sums[i]);
+  return hn::GetLane(hn::SumOfLanes(d, total));
+}
+
+template <class T>
+constexpr std::ptrdiff_t FlopsOfRound() {
+  return 2 * kAccumulators * static_cast<std::ptrdiff_t>(hn::MaxLanes(hn::ScalableTag<T>()));
+}
+
+float Read(const float* HWY_RESTRICT data, std::ptrdiff_t count) noexcept {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<hn::ScalableTag<float>>;
+  constexpr std::ptrdiff_t kVectors = 8;
+  const auto lanes = static_cast<std::ptrdiff_t>(hn::Lanes(d));
+  V sums[kVectors];
+  for (V& sum : sums) sum = hn::Zero(d);
+  for (std::ptrdiff_t at = 0; at < count; at += kVectors * lanes) {
+    HWY_UNROLL(8)
+    for (std::ptrdiff_t i = 0; i < kVectors; ++i) {
+      sums[i] = hn::Add(sums[i], hn::Load(d, data + at + i * lanes));
+    }
+  }
+  V total = sums[0];
+  for (std::ptrdiff_t i = 1; i < kVectors; ++i) total = hn::Add(total, sums[i]);
+  return hn::GetLane(hn::SumOfLanes(d, total));
+}
+
+LimitKernels MakeLimitKernels() {
+  return {hwy::TargetName(HWY_TARGET), &MultiplyAdd<float>,    &MultiplyAdd<double>,
+          FlopsOfRound<float>(),       FlopsOfRound<double>(), &Read};
+}
+
+}  // namespace qkv::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace qkv::kernels {
+
+HWY_EXPORT(MakeLimitKernels);
+
+const LimitKernels& limit_kernels() {
+  static const LimitKernels kernels = HWY_DYNAMIC_DISPATCH(MakeLimitKernels)();
+  return kernels;
+}
+
+}  // namespace qkv::kernels
+#endif  // HWY_ONCE
