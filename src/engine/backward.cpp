@@ -303,6 +303,7 @@ void Backward<T>::assign_tile(const KvHead& kv, Index number, Tile& tile) const 
     if (unused[number_of(kv.b, order_.head_of(kv, first + row), order_.query_of(first + row))] !=
         0) {
       tile.rows.ranges[static_cast<std::size_t>(row)] = {0, 0};
+      tile.rows.common = {0, 0};
     }
   }
 }

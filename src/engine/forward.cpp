@@ -452,15 +452,17 @@ void Forward<T>::run(int threads) noexcept {
   for (Index number = 0; number < plan_.kv_heads; ++number) {
     new (at<ForwardProgress>(plan_.progress_at) + number) ForwardProgress;
   }
-#pragma omp parallel num_threads(threads) if (threads > 1)
-  {
-    const ThreadMemory<A> own = memory_of(omp_get_thread_num());
+  const auto work = [this](int thread) {
+    const ThreadMemory<A> own = memory_of(thread);
     if (plan_.by_keys) {
       run_by_keys(own);
     } else {
       run_by_tiles(own);
     }
-  }
+  };
+  if (threads == 1) return work(0);  // a parallel region of one costs as much as a short call
+#pragma omp parallel num_threads(threads)
+  work(omp_get_thread_num());
 }
 
 /// Runs a checked call.

@@ -83,6 +83,26 @@ void apply(const BoundMask::Pointwise& rule, const Row& row, Index first_key, st
       rule);
 }
 
+/// Where the flags of a rule lie as they are, from first_key on; null where they are not stored key by key.
+const std::uint8_t* stored_flags(const BoundMask::Pointwise& rule, const Row& row,
+                                 Index first_key) noexcept {
+  static_assert(sizeof(bool) == 1);
+  const bool* flags = std::visit(
+      Overloaded{
+          [&](const KeyPadding& r) {
+            return &(*r.keep)(broadcast_index(r.keep->shape(0), row.b), 0) + first_key;
+          },
+          [](const Documents&) -> const bool* { return nullptr; },
+          [&](const BooleanTensor& r) -> const bool* {
+            if (r.keep->shape(3) == 1) return nullptr;
+            return &broadcast_at(std::as_const(*r.keep).view(), row.b, row.h, row.t, Index{0}) +
+                   first_key;
+          },
+      },
+      rule);
+  return reinterpret_cast<const std::uint8_t*>(flags);
+}
+
 /// The bias of a row from first_key on: where it lies, or copied into `storage`. Valid for begin <= j < end.
 template <class T>
 const Arithmetic<T>* bias_row(const TensorView<const T, 4>& bias, const Row& row, Index first_key,
@@ -134,6 +154,7 @@ void TileRows::assign(const BoundMask& mask, const RowOrder& order, const KvHead
   first = first_row;
   count = rows;
   keys = {std::numeric_limits<Index>::max(), 0};
+  common = {0, std::numeric_limits<Index>::max()};
   for (Index row = 0; row < rows; ++row) {
     KeyRange& range = ranges[static_cast<std::size_t>(row)];
     const Index t = order.query_of(first_row + row);
@@ -142,6 +163,8 @@ void TileRows::assign(const BoundMask& mask, const RowOrder& order, const KvHead
       continue;
     }
     range = mask.key_range(head.b, t);
+    common.begin = std::max(common.begin, range.begin);
+    common.end = std::min(common.end, range.end);
     if (range.begin == range.end) continue;
     keys.begin = std::min(keys.begin, range.begin);
     keys.end = std::max(keys.end, range.end);
@@ -155,6 +178,18 @@ bool describe(const Call<T>& call, const TileRows& tile, Index first, Index rows
   using A = Arithmetic<T>;
   const RowOrder order{call.shape().group()};
   const auto& rules = call.plan.mask.pointwise_rules();
+  if (rules.empty() && !call.modified() && !call.dropout && tile.common.begin <= first_key &&
+      tile.common.end >= first_key + keys) {
+    block.visibility = {.begin = 0, .end = static_cast<std::int32_t>(keys)};
+    block.modifiers = {};
+    for (Index i = 0; i < rows; ++i) {
+      const auto slot = static_cast<std::size_t>(i);
+      block.begin[slot] = 0;
+      block.end[slot] = static_cast<std::int32_t>(keys);
+      block.flags[slot] = kAllVisible.data();
+    }
+    return true;
+  }
   std::int32_t least = std::numeric_limits<std::int32_t>::max();
   std::int32_t most = 0;
   bool holes = false;
@@ -188,13 +223,21 @@ bool describe(const Call<T>& call, const TileRows& tile, Index first, Index rows
         begin = block.begin[slot - 1];
         end = block.end[slot - 1];
       } else {
-        std::fill(flags + begin, flags + end, std::uint8_t{1});
-        for (const auto& rule : rules) apply(rule, row, first_key, begin, end, flags);
-        const bool by_bias =
-            call.inputs.bias && hide_by_bias<A>(block.bias[slot], begin, end, flags);
-        if (!rules.empty() || by_bias) {
-          block.flags[slot] = flags;
-          holes = tighten(flags, begin, end) || holes;
+        const std::uint8_t* stored = rules.size() == 1 && !call.inputs.bias
+                                         ? stored_flags(rules.front(), row, first_key)
+                                         : nullptr;
+        if (stored != nullptr) {
+          block.flags[slot] = stored;
+          holes = tighten(stored, begin, end) || holes;
+        } else {
+          std::fill(flags + begin, flags + end, std::uint8_t{1});
+          for (const auto& rule : rules) apply(rule, row, first_key, begin, end, flags);
+          const bool by_bias =
+              call.inputs.bias && hide_by_bias<A>(block.bias[slot], begin, end, flags);
+          if (!rules.empty() || by_bias) {
+            block.flags[slot] = flags;
+            holes = tighten(flags, begin, end) || holes;
+          }
         }
       }
     }

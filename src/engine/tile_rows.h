@@ -17,7 +17,8 @@ struct TileRows {
   KvHead kv;
   Index first = 0;
   Index count = 0;
-  KeyRange keys;  ///< of all rows together
+  KeyRange keys;    ///< of all rows together
+  KeyRange common;  ///< what every row is left with
   std::array<KeyRange, kTileRows> ranges;
 
   void assign(const BoundMask& mask, const RowOrder& order, const KvHead& head, Index first_row,

@@ -67,6 +67,17 @@ HWY_NOINLINE void modify_row(const Modifiers<T>& modifiers, int row, const Panel
   }
 }
 
+/// Bytes as integers of the width of T.
+template <class Bits, class D, class V>
+HWY_INLINE hn::Vec<D> promote_flags(D bits, V bytes) {
+  if constexpr (sizeof(Bits) == 8) {
+    const hn::Rebind<std::uint32_t, D> narrower;
+    return hn::PromoteTo(bits, hn::PromoteTo(narrower, bytes));
+  } else {
+    return hn::PromoteTo(bits, bytes);
+  }
+}
+
 /// What the row does not see becomes `hidden`.
 template <class T>
 HWY_INLINE void set_hidden(const Visibility& visibility, int row, const PanelRange& panels,
@@ -82,7 +93,20 @@ HWY_INLINE void set_hidden(const Visibility& visibility, int row, const PanelRan
   for (std::ptrdiff_t j = end; j < panels.end; ++j) scores[j] = hidden;
   if (!visibility.all && visibility.flags != nullptr) {
     const std::uint8_t* HWY_RESTRICT flags = visibility.flags[row];
-    for (std::ptrdiff_t j = begin; j < end; ++j) scores[j] = flags[j] != 0 ? scores[j] : hidden;
+    const Full<T> d;
+    using Bits = hn::TFromD<hn::RebindToUnsigned<Full<T>>>;
+    const hn::RebindToUnsigned<Full<T>> bits;
+    const hn::Rebind<std::uint8_t, Full<T>> bytes;
+    const auto lanes = static_cast<std::ptrdiff_t>(hn::Lanes(d));
+    std::ptrdiff_t j = begin;
+    for (; j + lanes <= end; j += lanes) {
+      const auto shown =
+          hn::Gt(promote_flags<Bits>(bits, hn::LoadU(bytes, flags + j)), hn::Zero(bits));
+      const auto kept =
+          hn::IfThenElse(hn::RebindMask(d, shown), hn::LoadU(d, scores + j), hn::Set(d, hidden));
+      hn::StoreU(kept, d, scores + j);
+    }
+    for (; j < end; ++j) scores[j] = flags[j] != 0 ? scores[j] : hidden;
   }
 }
 

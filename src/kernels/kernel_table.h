@@ -148,8 +148,8 @@ struct KernelTable {
   std::ptrdiff_t panel_width = 0;
   std::ptrdiff_t block_rows = 0;
 
-  /// rows × width elements into row panels of `panel_rows` rows; rows and columns that do not exist become 0.
-  /// Returns whether all are finite.
+  /// rows × width elements into row panels of `panel_rows` rows; columns that do not exist become 0, rows that do
+  /// not exist stay what they were. Returns whether all are finite.
   bool (*pack_rows)(const Strided<T>& source, std::ptrdiff_t rows, std::ptrdiff_t width,
                     std::ptrdiff_t panel_rows, T* target) noexcept = nullptr;
   /// keys × depth elements into key panels; keys that do not exist become 0 up to the last panel's end.

@@ -6,6 +6,7 @@
 #define QKV_KERNELS_PACK_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 #include "kernels/kernel_table.h"
 #include "kernels/product-inl.h"
@@ -14,6 +15,15 @@ HWY_BEFORE_NAMESPACE();
 namespace qkv::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
+
+/// How far ahead rows are asked for: their short runs give the processor's own prefetching little to go by.
+inline constexpr std::ptrdiff_t kRowsAhead = 16;
+
+template <class T>
+HWY_INLINE void read_ahead(const T* row, std::ptrdiff_t width) {
+  constexpr std::ptrdiff_t kLine = 64 / sizeof(T);
+  for (std::ptrdiff_t k = 0; k < width; k += kLine) hwy::Prefetch(row + k);
+}
 
 /// target[k·step + i] = scale·source[i][k], for i < rows and k < depth.
 template <class T>
@@ -29,6 +39,9 @@ HWY_INLINE void transpose(const Strided<T>& source, std::ptrdiff_t rows, std::pt
     const V factor = hn::Set(d, scale);
     for (; first + kSide <= rows; first += kSide) {
       const T* HWY_RESTRICT from = source.data + first * source.row;
+      for (std::ptrdiff_t i = 0; i < kSide; ++i) {
+        read_ahead(from + (kRowsAhead + i) * source.row, depth);
+      }
       std::ptrdiff_t k = 0;
       for (; k + kSide <= depth; k += kSide) {
         T* HWY_RESTRICT to = target + k * step + first;
@@ -103,28 +116,28 @@ HWY_NOINLINE bool pack_rows(const Strided<T>& source, std::ptrdiff_t rows, std::
   // x·0 is 0 for finite x and NaN else.
   V finite = hn::Zero(d);
   T finite_rest = 0;
-  for (std::ptrdiff_t first = 0; first < width; first += n) {
-    const std::ptrdiff_t here = width - first < n ? width - first : n;
-    for (std::ptrdiff_t row = 0; row < rows; ++row) {
-      const T* HWY_RESTRICT from = source.data + row * source.row + first * source.column;
+  // Row by row, as they lie in memory.
+  for (std::ptrdiff_t row = 0; row < rows; ++row) {
+    const T* HWY_RESTRICT from = source.data + row * source.row;
+    if (source.column == 1) read_ahead(from + kRowsAhead * source.row, width);
+    T* HWY_RESTRICT to = target + row * n;
+    for (std::ptrdiff_t first = 0; first < width; first += n, to += n * panel_rows) {
+      const std::ptrdiff_t here = width - first < n ? width - first : n;
       if (here == n && source.column == 1) {
-        const V x0 = hn::LoadU(d, from);
-        const V x1 = hn::LoadU(d, from + lanes);
+        const V x0 = hn::LoadU(d, from + first);
+        const V x1 = hn::LoadU(d, from + first + lanes);
         finite = hn::MulAdd(x0, hn::Zero(d), finite);
         finite = hn::MulAdd(x1, hn::Zero(d), finite);
-        hn::Store(x0, d, target);
-        hn::Store(x1, d, target + lanes);
-      } else {
-        for (std::ptrdiff_t j = 0; j < here; ++j) {
-          target[j] = from[j * source.column];
-          finite_rest += target[j] * 0;
-        }
-        std::fill(target + here, target + n, T{0});
+        hn::Store(x0, d, to);
+        hn::Store(x1, d, to + lanes);
+        continue;
       }
-      target += n;
+      for (std::ptrdiff_t j = 0; j < here; ++j) {
+        to[j] = from[(first + j) * source.column];
+        finite_rest += to[j] * 0;
+      }
+      std::fill(to + here, to + n, T{0});
     }
-    std::fill_n(target, n * (panel_rows - rows), T{0});
-    target += n * (panel_rows - rows);
   }
   return hn::AllTrue(d, hn::Eq(finite, hn::Zero(d))) && finite_rest == 0;
 }
