@@ -106,6 +106,14 @@ class Backward {
   void add_weights_to_delta(const KvHead& kv, Index tile_number, const ThreadMemory<T>& own,
                             BlockRows<T>& scratch) const noexcept;
   void run_chunks(const ThreadMemory<T>& own) noexcept;
+  Chunk chunk_of(Index kv_number, Index number) const noexcept {
+    Chunk chunk;
+    chunk.kv = {kv_number / call_.shape().kv_heads, kv_number % call_.shape().kv_heads};
+    chunk.number = number;
+    chunk.first_key = number * kChunkKeys;
+    chunk.keys = std::min(kChunkKeys, call_.shape().keys - chunk.first_key);
+    return chunk;
+  }
   void run_chunk(Chunk& chunk, const ThreadMemory<T>& own, BlockRows<T>& scratch) const noexcept;
   void pack_keys(Chunk& chunk, const ThreadMemory<T>& own) const noexcept;
   void pack_block_keys(const KvHead& kv, Index first_key, Index keys, T* target) const noexcept;
@@ -533,27 +541,33 @@ void Backward<T>::run_chunk(Chunk& chunk, const ThreadMemory<T>& own,
   write_keys(chunk, own);
 }
 
+/// Heads are handed out whole as long as there is one for each thread, for nobody waits then; the chunks of the others one
+/// by one. Work is taken in order and waits only for work that comes before it.
 template <class T>
 void Backward<T>::run_chunks(const ThreadMemory<T>& own) noexcept {
   BlockRows<T> scratch;
   const bool serial = serial_heads();
+  const Index whole = serial ? 0 : plan_.kv_heads - plan_.kv_heads % plan_.threads;
   for (;;) {
     const Index item = next_.fetch_add(1, std::memory_order_relaxed);
-    if (item >= plan_.kv_heads * plan_.chunks) return;
-    const Index kv_number = item / plan_.chunks;
-    Chunk chunk;
-    chunk.number = item % plan_.chunks;
-    chunk.kv = {kv_number / call_.shape().kv_heads, kv_number % call_.shape().kv_heads};
-    chunk.first_key = chunk.number * kChunkKeys;
-    chunk.keys = std::min(kChunkKeys, call_.shape().keys - chunk.first_key);
-    std::atomic<Index>* done = at<std::atomic<Index>>(plan_.done_at);
+    if (item < whole) {
+      for (Index number = 0; number < plan_.chunks; ++number) {
+        Chunk chunk = chunk_of(item, number);
+        run_chunk(chunk, own, scratch);
+      }
+      continue;
+    }
+    const Index kv_number = whole + (item - whole) / plan_.chunks;
+    if (kv_number >= plan_.kv_heads) return;
+    Chunk chunk = chunk_of(kv_number, (item - whole) % plan_.chunks);
+    std::atomic<Index>* done = at<std::atomic<Index>>(plan_.done_at) + chunk.number;
     if (serial && kv_number > 0) {
-      while (done[item - plan_.chunks].load(std::memory_order_acquire) == 0) {
+      while (done[(kv_number - 1) * plan_.chunks].load(std::memory_order_acquire) == 0) {
         std::this_thread::yield();
       }
     }
     run_chunk(chunk, own, scratch);
-    done[item].store(1, std::memory_order_release);
+    done[kv_number * plan_.chunks].store(1, std::memory_order_release);
   }
 }
 
