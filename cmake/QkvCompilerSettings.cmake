@@ -3,10 +3,6 @@
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
-# Debian's OpenMP build of OpenBLAS lies in a directory of its own; programs built and installed from
-# here must find that one, not whichever the system's alternatives point to.
-set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
-
 find_program(QKV_CCACHE ccache)
 if(QKV_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER "${QKV_CCACHE}")

@@ -4,7 +4,6 @@ find_package(PkgConfig REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
-find_package(OpenBLASOpenMP REQUIRED)
 find_package(hwy REQUIRED)
 # Through pkg-config: libzip's own CMake package demands programs that its Debian package does not hold.
 pkg_check_modules(libzip REQUIRED IMPORTED_TARGET libzip)

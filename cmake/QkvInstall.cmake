@@ -20,12 +20,10 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/qkv-config-version.cmake
                                  COMPATIBILITY SameMinorVersion)
 install(
   FILES "${PROJECT_BINARY_DIR}/qkv-config.cmake" "${PROJECT_BINARY_DIR}/qkv-config-version.cmake"
-        "${PROJECT_SOURCE_DIR}/cmake/FindOpenBLASOpenMP.cmake"
   DESTINATION "${qkv_package_dir}")
 
 # For pkg-config; what a static link needs besides comes with --static. The prefix is told from where the
 # file lies, so that an installed tree may be moved.
-cmake_path(GET OpenBLASOpenMP_LIBRARY PARENT_PATH qkv_blas_dir)
 file(RELATIVE_PATH qkv_pc_to_prefix "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig"
      "${CMAKE_INSTALL_PREFIX}")
 configure_file("${PROJECT_SOURCE_DIR}/cmake/qkv.pc.in" "${PROJECT_BINARY_DIR}/qkv.pc" @ONLY)

@@ -21,7 +21,7 @@ function(qkv_add_test_program target layer label)
                       QKV_COMMAND="${PROJECT_BINARY_DIR}/qkv")
   target_link_libraries(
     ${target} PRIVATE qkv::qkv qkv_compiler_settings fmt::fmt nlohmann_json::nlohmann_json
-                      OpenMP::OpenMP_CXX OpenBLAS::OpenMP GTest::gmock GTest::gtest_main)
+                      OpenMP::OpenMP_CXX GTest::gmock GTest::gtest_main)
   # Tests run side by side: threads that spin where they wait would keep each other from the cores.
   gtest_discover_tests(
     ${target}

@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 
 packages=(
   cmake g++ ninja-build pkg-config
-  libcairo2-dev libcli11-dev libfmt-dev libgmock-dev libgtest-dev libhwy-dev libopenblas-openmp-dev libzip-dev
+  libcairo2-dev libcli11-dev libfmt-dev libgmock-dev libgtest-dev libhwy-dev libzip-dev
   nlohmann-json3-dev
 )
 ci_packages=(clang clang-tidy libbenchmark-dev libomp-dev llvm)

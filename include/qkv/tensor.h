@@ -123,8 +123,12 @@ class Tensor {
   explicit Tensor(const Extents<Rank>& shape)
       : shape_(shape),
         size_(static_cast<std::size_t>(element_count(shape))),
-        data_(allocate(size_)) {
+        data_(allocate(size_, true)) {
     row_major_strides(shape_, strides_);
+  }
+  /// Elements that hold anything until they are written.
+  static Tensor uninitialized(const Extents<Rank>& shape) {
+    return Tensor(shape, [](std::size_t size) { return allocate(size, false); });
   }
   Tensor(const Tensor& other) : Tensor(other.shape_) { std::copy_n(other.data(), size_, data()); }
   Tensor(Tensor&& other) noexcept
@@ -159,9 +163,17 @@ class Tensor {
   }
 
  private:
-  static std::unique_ptr<T[]> allocate(std::size_t size) {
+  template <class Allocate>
+  Tensor(const Extents<Rank>& shape, Allocate allocate_elements)
+      : shape_(shape),
+        size_(static_cast<std::size_t>(element_count(shape))),
+        data_(allocate_elements(size_)) {
+    row_major_strides(shape_, strides_);
+  }
+
+  static std::unique_ptr<T[]> allocate(std::size_t size, bool zeroed) {
     if (size > PTRDIFF_MAX / sizeof(T)) throw std::bad_alloc();
-    return std::make_unique<T[]>(size);
+    return zeroed ? std::make_unique<T[]>(size) : std::make_unique_for_overwrite<T[]>(size);
   }
 
   Extents<Rank> shape_{};
@@ -236,7 +248,7 @@ TensorView<T, 4> split_heads(const TensorView<T, 3>& merged, Index heads) {
 
 template <class T, int Rank>
 Tensor<std::remove_const_t<T>, Rank> contiguous_copy(const TensorView<T, Rank>& source) {
-  Tensor<std::remove_const_t<T>, Rank> result(source.shape());
+  auto result = Tensor<std::remove_const_t<T>, Rank>::uninitialized(source.shape());
   auto* next = result.data();
   detail::for_each_offset(source.shape(), source.strides(),
                           [&](std::ptrdiff_t offset) { *next++ = source.data()[offset]; });
@@ -246,7 +258,7 @@ Tensor<std::remove_const_t<T>, Rank> contiguous_copy(const TensorView<T, Rank>& 
 template <class T>
 Tensor<std::remove_const_t<T>, 3> merge_heads(const TensorView<T, 4>& split) {
   const auto [batch, heads, tokens, width] = split.shape();
-  Tensor<std::remove_const_t<T>, 3> merged({batch, tokens, heads * width});
+  auto merged = Tensor<std::remove_const_t<T>, 3>::uninitialized({batch, tokens, heads * width});
   auto* next = merged.data();
   const TensorView<T, 4> token_major = split.transposed(1, 2);
   detail::for_each_offset(token_major.shape(), token_major.strides(),

@@ -31,7 +31,7 @@ fs::path find_plugin() {
 template <class Function>
 Function find_symbol(const char* name) {
   const fs::path path = find_plugin();
-  // PyTorch holds a BLAS under the same names as ours: with DEEPBIND each keeps its own. The OpenMP
+  // PyTorch brings libraries of its own under names that a program may have, too: with DEEPBIND each keeps its own. The OpenMP
   // runtime is one for both, for it has the same soname and is loaded already.
   void* plugin = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
   if (plugin == nullptr) throw PeerMissing(::dlerror());

@@ -143,6 +143,14 @@ struct GradientTile {
   T* value_gradient = nullptr;  ///< [kGradientKeys][value_columns], added to
 };
 
+/// A block of rows for a product: row i at depth k is data[i·row + k·depth].
+template <class T>
+struct Rows {
+  const T* data = nullptr;
+  std::ptrdiff_t row = 1;
+  std::ptrdiff_t depth = 0;
+};
+
 template <class T>
 struct KernelTable {
   std::ptrdiff_t panel_width = 0;
@@ -158,6 +166,9 @@ struct KernelTable {
   /// rows × depth elements times `scale` into one query block; absent rows become 0.
   void (*pack_query)(const Strided<T>& source, std::ptrdiff_t rows, std::ptrdiff_t depth, T scale,
                      T* target) noexcept = nullptr;
+  /// sums [rows][n] = a block of rows times a panel [depth][n]. Reads of as many rows as the next compiled block has.
+  void (*multiply)(const Rows<T>& rows, const T* panel, std::ptrdiff_t count, std::ptrdiff_t depth,
+                   T* sums) noexcept = nullptr;
   /// One segment further: scores, softmax, values.
   void (*attend)(const Block<T>& block, const RowState<T>& state) noexcept = nullptr;
   void (*attend_float16)(const Block<T, Float16>& block,

@@ -8,6 +8,7 @@
 
 #include <hwy/highway.h>
 
+#include "kernels/kernel_table.h"
 #include "qkv/dtype.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -132,6 +133,16 @@ HWY_INLINE void with_rows(std::int32_t rows, const Body& body) {
   } else {
     body(std::integral_constant<int, kBlockRows>());
   }
+}
+
+template <class T>
+HWY_NOINLINE void multiply_block(const Rows<T>& rows, const T* panel, std::ptrdiff_t count,
+                                 std::ptrdiff_t depth, T* sums) noexcept {
+  const auto n = static_cast<std::ptrdiff_t>(2 * hn::Lanes(Full<T>()));
+  with_rows(static_cast<std::int32_t>(count), [&](auto compiled) HWY_ATTR {
+    product<Into::Set, decltype(compiled)::value>(rows.data, rows.row, rows.depth, panel, depth,
+                                                  Target2D<T>{sums, n});
+  });
 }
 
 }  // namespace qkv::kernels::HWY_NAMESPACE

@@ -8,7 +8,6 @@
 #include <stdexcept>
 
 #include "base/validate.h"
-#include "module/projection.h"
 
 namespace qkv {
 namespace {
@@ -102,10 +101,6 @@ ModuleSizes checked_sizes(const MultiHeadAttentionOptions& options) {
   sizes.key_rows = rows_of("head_width", sizes.kv_heads, sizes.head_width);
   sizes.value_rows = rows_of("value_head_width", sizes.kv_heads, sizes.value_head_width);
   sizes.merged_width = rows_of("value_head_width", sizes.heads, sizes.value_head_width);
-  check_weight_size(kOperation, "query_weight", sizes.query_rows, sizes.model_width);
-  check_weight_size(kOperation, "key_weight", sizes.key_rows, sizes.key_input_width);
-  check_weight_size(kOperation, "value_weight", sizes.value_rows, sizes.value_input_width);
-  check_weight_size(kOperation, "output_weight", sizes.model_width, sizes.merged_width);
   return sizes;
 }
 

@@ -22,7 +22,7 @@ struct ModuleSizes {
   Index merged_width = 0;      // H·Dv
 };
 
-/// Throws std::invalid_argument where the options do not fit together or BLAS cannot count the sizes.
+/// Throws std::invalid_argument where the options do not fit together.
 ModuleSizes checked_sizes(const MultiHeadAttentionOptions& options);
 
 /// Throws std::invalid_argument where a parameter is missing, misshapen, or one that the options lack.

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/validate.h"
+#include "module/head_copy.h"
 #include "module/module_sizes.h"
 #include "module/projection.h"
 #include "qkv/engine.h"
@@ -59,7 +60,6 @@ Sources<T> checked_sources(std::string_view operation, const MultiHeadAttentionO
   const auto check = [&](std::string_view name, const TensorView<const T, 3>& view, Index tokens,
                          Index width) {
     expect_shape(operation, {name, footprint(view)}, Extents<3>{batch, tokens, width});
-    check_projection_size(operation, name, batch, tokens);
   };
   check("query", sources.query, sources.queries(), sizes.model_width);
   check(inputs.key ? "key" : "key (the query input)", sources.key, sources.keys(),
@@ -101,16 +101,24 @@ Positions key_positions(const MultiHeadAttentionInputs<T>& inputs, const Sources
 /// Heads as they enter the scores: [B,T,H·D] split, normed where there is a norm, turned where there are
 /// positions.
 template <class T>
-Tensor<T, 4> enter_scores(const Tensor<T, 3>& projection, Index heads,
-                          const std::optional<Tensor<T, 1>>& norm,
-                          const MultiHeadAttentionOptions& options, const Positions& positions) {
-  const TensorView<const T, 4> split = split_heads(projection.view(), heads);
-  Tensor<T, 4> result = contiguous_copy(split);
+void enter_scores(const Tensor<T, 3>& projection, const std::optional<Tensor<T, 1>>& norm,
+                  const MultiHeadAttentionOptions& options, const Positions& positions,
+                  Tensor<T, 4>& result) {
+  const TensorView<const T, 4> split = split_heads(projection.view(), result.shape(1));
+  copy_heads(split, result.view());
   if (norm) rms_norm<T>(split, norm->view(), options.qk_norm->epsilon, result.view());
   if (options.rotary) {
     apply_rotary<T>(result.view(), positions.view(), *options.rotary, result.view());
   }
-  return result;
+}
+
+/// [B,H,T,D] → [B,T,H·D].
+template <class T>
+Tensor<T, 3> merged_heads(const Tensor<T, 4>& heads) {
+  const auto [batch, count, tokens, width] = heads.shape();
+  auto merged = Tensor<T, 3>::uninitialized({batch, tokens, count * width});
+  copy_heads(heads.view(), split_heads(merged.view(), count));
+  return merged;
 }
 
 /// The way back: from derivatives with respect to the heads in the scores ([B,T,H·D] memory) to those with
@@ -154,17 +162,18 @@ MultiHeadAttentionResult<T> empty_result(const ModuleSizes& sizes, const Sources
   const Index queries = sources.queries();
   const Index keys = sources.keys();
   MultiHeadAttentionResult<T> result{
-      .output = Tensor<T, 3>({batch, queries, sizes.model_width}),
+      .output = Tensor<T, 3>::uninitialized({batch, queries, sizes.model_width}),
       .weights = std::nullopt,
-      .log_sum_exp = Tensor<T, 3>({batch, sizes.heads, queries}),
-      .query_projection = Tensor<T, 3>({batch, queries, sizes.query_rows}),
-      .key_projection = Tensor<T, 3>({batch, keys, sizes.key_rows}),
-      .value_projection = Tensor<T, 3>({batch, keys, sizes.value_rows}),
-      .query_heads = Tensor<T, 4>({batch, sizes.heads, queries, sizes.head_width}),
-      .key_heads = Tensor<T, 4>({batch, sizes.kv_heads, keys, sizes.head_width}),
-      .context = Tensor<T, 4>({batch, sizes.heads, queries, sizes.value_head_width})};
+      .log_sum_exp = Tensor<T, 3>::uninitialized({batch, sizes.heads, queries}),
+      .query_projection = Tensor<T, 3>::uninitialized({batch, queries, sizes.query_rows}),
+      .key_projection = Tensor<T, 3>::uninitialized({batch, keys, sizes.key_rows}),
+      .value_projection = Tensor<T, 3>::uninitialized({batch, keys, sizes.value_rows}),
+      .query_heads = Tensor<T, 4>::uninitialized({batch, sizes.heads, queries, sizes.head_width}),
+      .key_heads = Tensor<T, 4>::uninitialized({batch, sizes.kv_heads, keys, sizes.head_width}),
+      .context =
+          Tensor<T, 4>::uninitialized({batch, sizes.heads, queries, sizes.value_head_width})};
   if (return_weights == ReturnWeights::Yes) {
-    result.weights.emplace(Extents<4>{batch, sizes.heads, queries, keys});
+    result.weights = Tensor<T, 4>::uninitialized({batch, sizes.heads, queries, keys});
   }
   return result;
 }
@@ -193,12 +202,12 @@ void check_result(const ModuleSizes& sizes, const Sources<T>& sources,
         Extents<4>{batch, sizes.heads, queries, sizes.value_head_width});
 }
 
-/// The output gradient with zeros in the rows that see no key in any head. Their context is 0 whatever the
-/// parameters and inputs, so a NaN that a loss puts there says nothing about the output weight.
+/// The output gradient with zeros in the rows that see no key in any head, where there are such rows. Their context is 0
+/// whatever the parameters and inputs, so a NaN that a loss puts there says nothing about the output weight.
 template <class T>
-Tensor<T, 3> without_blind_rows(const TensorView<const T, 3>& output_gradient,
-                                const Tensor<T, 3>& log_sum_exp) {
-  Tensor<T, 3> result = contiguous_copy(output_gradient);
+std::optional<Tensor<T, 3>> without_blind_rows(const TensorView<const T, 3>& output_gradient,
+                                               const Tensor<T, 3>& log_sum_exp) {
+  std::optional<Tensor<T, 3>> result;
   const auto [batch, heads, queries] = log_sum_exp.shape();
   for (Index b = 0; b < batch; ++b) {
     for (Index t = 0; t < queries; ++t) {
@@ -206,7 +215,9 @@ Tensor<T, 3> without_blind_rows(const TensorView<const T, 3>& output_gradient,
       for (Index h = 0; h < heads; ++h) {
         blind = blind && log_sum_exp(b, h, t) == -std::numeric_limits<T>::infinity();
       }
-      if (blind) std::fill_n(&result(b, t, 0), result.shape(2), T{0});
+      if (!blind) continue;
+      if (!result) result = contiguous_copy(output_gradient);
+      std::fill_n(&(*result)(b, t, 0), result->shape(2), T{0});
     }
   }
   return result;
@@ -241,10 +252,10 @@ MultiHeadAttentionResult<T> MultiHeadAttention<T>::forward(
   project(sources.query, p.query_weight, p.query_bias, result.query_projection);
   project(sources.key, p.key_weight, p.key_bias, result.key_projection);
   project(sources.value, p.value_weight, p.value_bias, result.value_projection);
-  result.query_heads = enter_scores(result.query_projection, sizes.heads, p.query_norm, options_,
-                                    query_positions(inputs, sources));
-  result.key_heads = enter_scores(result.key_projection, sizes.kv_heads, p.key_norm, options_,
-                                  key_positions(inputs, sources));
+  enter_scores(result.query_projection, p.query_norm, options_, query_positions(inputs, sources),
+               result.query_heads);
+  enter_scores(result.key_projection, p.key_norm, options_, key_positions(inputs, sources),
+               result.key_heads);
 
   AttentionOutputs<T> outputs{.context = result.context.view(),
                               .weights = std::nullopt,
@@ -252,7 +263,7 @@ MultiHeadAttentionResult<T> MultiHeadAttention<T>::forward(
   if (result.weights) outputs.weights = result.weights->view();
   engine::forward(core_inputs(options_, sizes, inputs, result), outputs);
 
-  const Tensor<T, 3> merged = merge_heads(result.context.view());
+  const Tensor<T, 3> merged = merged_heads(result.context);
   project(merged.view(), p.output_weight, p.output_bias, result.output);
   return result;
 }
@@ -286,15 +297,16 @@ MultiHeadAttentionGradients<T> MultiHeadAttention<T>::backward(
   // Output projection.
   Tensor<T, 3> context_gradient({batch, queries, sizes.merged_width});
   add_input_gradient(output_gradient, p.output_weight, context_gradient);
-  const Tensor<T, 3> merged = merge_heads(result.context.view());
-  const Tensor<T, 3> seeing = without_blind_rows(output_gradient, result.log_sum_exp);
-  dp.output_weight = weight_gradient<T>(seeing.view(), merged.view());
+  const Tensor<T, 3> merged = merged_heads(result.context);
+  const auto seeing = without_blind_rows(output_gradient, result.log_sum_exp);
+  dp.output_weight =
+      weight_gradient<T>(seeing ? std::as_const(*seeing).view() : output_gradient, merged.view());
   dp.output_bias = bias_gradient_where(p.output_bias.has_value(), output_gradient);
 
   // Attention. Gradients of heads are written as merged projections: no copy to merge them.
-  Tensor<T, 3> query_gradient({batch, queries, sizes.query_rows});
-  Tensor<T, 3> key_gradient({batch, keys, sizes.key_rows});
-  Tensor<T, 3> value_gradient({batch, keys, sizes.value_rows});
+  auto query_gradient = Tensor<T, 3>::uninitialized({batch, queries, sizes.query_rows});
+  auto key_gradient = Tensor<T, 3>::uninitialized({batch, keys, sizes.key_rows});
+  auto value_gradient = Tensor<T, 3>::uninitialized({batch, keys, sizes.value_rows});
   AttentionInputGradients<T> core_gradients{
       .query = split_heads(query_gradient.view(), sizes.heads),
       .key = split_heads(key_gradient.view(), sizes.kv_heads),

@@ -1,4 +1,4 @@
-// Linear projections of tokens by BLAS, forward and backward. Weights are [out, in], as PyTorch's.
+// Linear projections of tokens on the engine's matrix product, forward and backward. Weights are [out, in], as PyTorch's.
 //
 //   y = x·Wᵀ + b        dx = dy·W        dW = dyᵀ·x        db = Σ dy over the tokens
 //
@@ -7,16 +7,10 @@
 #pragma once
 
 #include <optional>
-#include <string_view>
 
 #include "qkv/tensor.h"
 
 namespace qkv {
-
-/// Throws std::invalid_argument where BLAS cannot count the rows or columns of a projection (32 bits).
-void check_projection_size(std::string_view operation, std::string_view argument, Index batch,
-                           Index tokens);
-void check_weight_size(std::string_view operation, std::string_view argument, Index out, Index in);
 
 /// y [B,T,out] of x [B,T,in] (any strides).
 template <class T>

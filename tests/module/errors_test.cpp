@@ -70,9 +70,6 @@ TEST(ModuleErrors, OptionsThatDoNotFitTogether) {
   expect_options_error(with([](Options& o) { o.head_width = Index{1} << 62; }),
                        "MultiHeadAttention: head_width: expected a number of heads times a head "
                        "width below 2^63, got 4 x 4611686018427387904");
-  expect_options_error(with([](Options& o) { o.key_width = Index{1} << 31; }),
-                       "MultiHeadAttention: key_weight: expected at most 2147483647 columns, got "
-                       "2147483648");
 }
 
 TEST(ModuleErrors, ParametersThatDoNotFitTheOptions) {

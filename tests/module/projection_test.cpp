@@ -152,19 +152,5 @@ TEST_F(Projection, GarbageReachesExactlyTheRowsThatUseIt) {
   }
 }
 
-TEST(ProjectionErrors, SizesThatBlasCannotCount) {
-  constexpr Index kTooMany = Index{1} << 31;
-  EXPECT_THAT([] { check_projection_size("project", "query", 2, kTooMany / 2); },
-              ThrowsMessage<std::invalid_argument>(
-                  StrEq("project: query: expected at most 2147483647 tokens in all samples, got "
-                        "2147483648")));
-  EXPECT_THAT([] { check_weight_size("project", "query_weight", 4, kTooMany); },
-              ThrowsMessage<std::invalid_argument>(StrEq(
-                  "project: query_weight: expected at most 2147483647 columns, got 2147483648")));
-  EXPECT_THAT([] { check_weight_size("project", "query_weight", kTooMany, 4); },
-              ThrowsMessage<std::invalid_argument>(StrEq(
-                  "project: query_weight: expected at most 2147483647 rows, got 2147483648")));
-}
-
 }  // namespace
 }  // namespace qkv

@@ -1,0 +1,147 @@
+#include "engine/matrix_product.h"
+
+#include <omp.h>
+
+#include <algorithm>
+
+#include "engine/setting.h"
+#include "engine/workspace.h"
+#include "kernels/kernel_table.h"
+
+namespace qkv::engine {
+namespace {
+
+constexpr Index divide_up(Index a, Index b) { return (a + b - 1) / b; }
+
+/// Terms of a sum that are added up in one run: a panel of them stays in the second-level cache.
+constexpr Index kRun = 512;
+/// Rows that read a panel while it is there: a multiple of every block.
+constexpr Index kTile = 96;
+/// Below this many multiply-adds a second thread costs more than it brings.
+constexpr double kWorthAThread = 1 << 18;
+
+template <class T>
+class MatrixProduct {
+ public:
+  MatrixProduct(const MatrixView<T>& a, const MatrixView<T>& b, Result result, T* c,
+                const kernels::KernelTable<T>& kernels)
+      : a_(a), b_(b), result_(result), c_(c), kernels_(kernels) {
+    panels_ = divide_up(b.columns, kernels.panel_width);
+  }
+
+  void run(int threads, Workspace& workspace) {
+    const Index tiles = divide_up(a_.rows, kTile);
+    // Few tiles are divided by columns, too.
+    const Index groups = std::min(panels_, divide_up(2 * Index{threads}, tiles));
+    Layout layout;
+    const std::size_t panels_at =
+        layout.add<T>(product({panels_, a_.columns, kernels_.panel_width}));
+    const std::size_t rows_at = layout.add<T>(product({threads, kTile, a_.columns}));
+    const std::size_t block = product({kernels_.block_rows, kernels_.panel_width});
+    const std::size_t blocks_at = layout.add<T>(product({threads, static_cast<Index>(block)}));
+    std::byte* memory = WorkspaceAccess::reserve(workspace, layout.bytes());
+    packed_ = reinterpret_cast<T*>(memory + panels_at);
+    const auto work = [&](int thread) {
+      T* rows = reinterpret_cast<T*>(memory + rows_at) + thread * kTile * a_.columns;
+      T* sums = reinterpret_cast<T*>(memory + blocks_at) + thread * static_cast<Index>(block);
+#pragma omp for schedule(static)
+      for (Index panel = 0; panel < panels_; ++panel) pack(panel);
+#pragma omp for schedule(dynamic)
+      for (Index item = 0; item < tiles * groups; ++item) {
+        const Index group = item % groups;
+        multiply_tile(item / groups, panels_ * group / groups, panels_ * (group + 1) / groups, rows,
+                      sums);
+      }
+    };
+    if (threads == 1) return work(0);
+#pragma omp parallel num_threads(threads)
+    work(omp_get_thread_num());
+  }
+
+ private:
+  /// A panel of b, [k][n]: from columns or from rows, whichever are dense.
+  void pack(Index panel) const noexcept {
+    const Index n = kernels_.panel_width;
+    const Index first = panel * n;
+    const Index here = std::min(n, b_.columns - first);
+    const T* from = b_.data + first * b_.column_step;
+    T* target = packed_ + panel * n * b_.rows;
+    if (b_.row_step == 1 && b_.column_step != 1) {
+      kernels_.pack_keys({from, b_.column_step, 1}, here, b_.rows, target);
+    } else {
+      kernels_.pack_rows({from, b_.row_step, b_.column_step}, b_.rows, here, b_.rows, target);
+    }
+  }
+
+  void multiply_tile(Index tile, Index first_panel, Index last_panel, T* rows,
+                     T* sums) const noexcept {
+    const Index n = kernels_.panel_width;
+    const Index step = kernels_.block_rows;
+    const Index first_row = tile * kTile;
+    const Index count = std::min(kTile, a_.rows - first_row);
+    const Index depth = a_.columns;
+    const bool dense_columns = a_.row_step == 1 && a_.column_step != 1;
+    for (Index first = 0; first < count; first += step) {
+      const Index here = std::min(step, count - first);
+      if (dense_columns && here == step) continue;  // read where they lie
+      kernels_.pack_query(
+          {a_.data + (first_row + first) * a_.row_step, a_.row_step, a_.column_step}, here, depth,
+          T{1}, rows + first * depth);
+    }
+    for (Index run = 0; run == 0 || run < depth; run += kRun) {
+      const bool add = run > 0 || result_ == Result::AddedTo;
+      const Index length = std::min(kRun, depth - run);
+      for (Index panel = first_panel; panel < last_panel; ++panel) {
+        const Index columns = std::min(n, b_.columns - panel * n);
+        for (Index first = 0; first < count; first += step) {
+          const Index here = std::min(step, count - first);
+          kernels::Rows<T> block{rows + first * depth + run * step, 1, step};
+          if (dense_columns && here == step) {
+            block = {a_.data + first_row + first + run * a_.column_step, 1, a_.column_step};
+          }
+          kernels_.multiply(block, packed_ + (panel * depth + run) * n, here, length, sums);
+          T* target = c_ + (first_row + first) * b_.columns + panel * n;
+          for (Index row = 0; row < here; ++row) {
+            const T* from = sums + row * n;
+            T* to = target + row * b_.columns;
+            if (add) {
+              for (Index j = 0; j < columns; ++j) to[j] += from[j];
+            } else {
+              std::copy_n(from, columns, to);
+            }
+          }
+        }
+      }
+    }
+  }
+
+  const MatrixView<T>& a_;
+  const MatrixView<T>& b_;
+  Result result_;
+  T* c_;
+  const kernels::KernelTable<T>& kernels_;
+  Index panels_ = 0;
+  T* packed_ = nullptr;
+};
+
+}  // namespace
+
+template <class T>
+void multiply(const MatrixView<T>& a, const MatrixView<T>& b, Result result, T* c,
+              const Options& options) {
+  const Setting setting = setting_of("engine::multiply", options);
+  if (a.rows == 0 || b.columns == 0) return;
+  const double work = static_cast<double>(a.rows) * static_cast<double>(a.columns) *
+                      static_cast<double>(b.columns);
+  const int threads = static_cast<int>(
+      std::min(static_cast<double>(setting.threads), work / kWorthAThread + 1));
+  MatrixProduct<T> product(a, b, result, c, kernels::table_of<T>(*setting.target));
+  product.run(threads, WorkspaceAccess::of(options));
+}
+
+template void multiply(const MatrixView<double>&, const MatrixView<double>&, Result, double*,
+                       const Options&);
+template void multiply(const MatrixView<float>&, const MatrixView<float>&, Result, float*,
+                       const Options&);
+
+}  // namespace qkv::engine
