@@ -13,8 +13,8 @@ namespace {
 
 constexpr Index divide_up(Index a, Index b) { return (a + b - 1) / b; }
 
-/// Terms of a sum that are added up in one run: a panel of them stays in the second-level cache.
-constexpr Index kRun = 512;
+/// Terms of a sum that are added up in one run: their panel stays in the first-level cache, and short runs round less.
+constexpr Index kRun = 192;
 /// Rows that read a panel while it is there: a multiple of every block.
 constexpr Index kTile = 96;
 /// Below this many multiply-adds a second thread costs more than it brings.
@@ -99,8 +99,13 @@ class MatrixProduct {
           if (dense_columns && here == step) {
             block = {a_.data + first_row + first + run * a_.column_step, 1, a_.column_step};
           }
-          kernels_.multiply(block, packed_ + (panel * depth + run) * n, here, length, sums);
+          const T* panel_run = packed_ + (panel * depth + run) * n;
           T* target = c_ + (first_row + first) * b_.columns + panel * n;
+          if (here == step && columns == n) {
+            kernels_.multiply(block, panel_run, here, length, target, b_.columns, add);
+            continue;
+          }
+          kernels_.multiply(block, panel_run, here, length, sums, n, false);
           for (Index row = 0; row < here; ++row) {
             const T* from = sums + row * n;
             T* to = target + row * b_.columns;
@@ -131,10 +136,10 @@ void multiply(const MatrixView<T>& a, const MatrixView<T>& b, Result result, T* 
               const Options& options) {
   const Setting setting = setting_of("engine::multiply", options);
   if (a.rows == 0 || b.columns == 0) return;
-  const double work = static_cast<double>(a.rows) * static_cast<double>(a.columns) *
-                      static_cast<double>(b.columns);
-  const int threads = static_cast<int>(
-      std::min(static_cast<double>(setting.threads), work / kWorthAThread + 1));
+  const double work =
+      static_cast<double>(a.rows) * static_cast<double>(a.columns) * static_cast<double>(b.columns);
+  const int threads =
+      static_cast<int>(std::min(static_cast<double>(setting.threads), work / kWorthAThread + 1));
   MatrixProduct<T> product(a, b, result, c, kernels::table_of<T>(*setting.target));
   product.run(threads, WorkspaceAccess::of(options));
 }

@@ -166,9 +166,10 @@ struct KernelTable {
   /// rows × depth elements times `scale` into one query block; absent rows become 0.
   void (*pack_query)(const Strided<T>& source, std::ptrdiff_t rows, std::ptrdiff_t depth, T scale,
                      T* target) noexcept = nullptr;
-  /// sums [rows][n] = a block of rows times a panel [depth][n]. Reads of as many rows as the next compiled block has.
+  /// sums [count][n] at this step = a block of rows times a panel [depth][n]; with `add`, which a whole block only may have,
+  /// += that. Fewer rows than a block: reads and writes as many as the next compiled one has.
   void (*multiply)(const Rows<T>& rows, const T* panel, std::ptrdiff_t count, std::ptrdiff_t depth,
-                   T* sums) noexcept = nullptr;
+                   T* sums, std::ptrdiff_t step, bool add) noexcept = nullptr;
   /// One segment further: scores, softmax, values.
   void (*attend)(const Block<T>& block, const RowState<T>& state) noexcept = nullptr;
   void (*attend_float16)(const Block<T, Float16>& block,

@@ -106,16 +106,16 @@ HWY_INLINE void product(const T* HWY_RESTRICT a, std::ptrdiff_t row_step, std::p
   for (int i = 0; i < R; ++i) {
     T* HWY_RESTRICT target = c.data + i * c.row;
     if constexpr (into == Into::Add) {
-      sum[i][0] = hn::Add(hn::Load(d, target), sum[i][0]);
-      sum[i][1] = hn::Add(hn::Load(d, target + lanes), sum[i][1]);
+      sum[i][0] = hn::Add(hn::LoadU(d, target), sum[i][0]);
+      sum[i][1] = hn::Add(hn::LoadU(d, target + lanes), sum[i][1]);
     } else if constexpr (into == Into::Fold) {
       const V decay = hn::Set(d, c.decay[i]);
       const V gain = hn::Set(d, c.gain[i]);
       sum[i][0] = hn::MulAdd(sum[i][0], gain, hn::Mul(hn::Load(d, target), decay));
       sum[i][1] = hn::MulAdd(sum[i][1], gain, hn::Mul(hn::Load(d, target + lanes), decay));
     }
-    hn::Store(sum[i][0], d, target);
-    hn::Store(sum[i][1], d, target + lanes);
+    hn::StoreU(sum[i][0], d, target);
+    hn::StoreU(sum[i][1], d, target + lanes);
   }
 }
 
@@ -137,11 +137,16 @@ HWY_INLINE void with_rows(std::int32_t rows, const Body& body) {
 
 template <class T>
 HWY_NOINLINE void multiply_block(const Rows<T>& rows, const T* panel, std::ptrdiff_t count,
-                                 std::ptrdiff_t depth, T* sums) noexcept {
-  const auto n = static_cast<std::ptrdiff_t>(2 * hn::Lanes(Full<T>()));
+                                 std::ptrdiff_t depth, T* sums, std::ptrdiff_t step,
+                                 bool add) noexcept {
+  if (add && count == kBlockRows) {
+    product<Into::Add, kBlockRows>(rows.data, rows.row, rows.depth, panel, depth,
+                                   Target2D<T>{sums, step});
+    return;
+  }
   with_rows(static_cast<std::int32_t>(count), [&](auto compiled) HWY_ATTR {
     product<Into::Set, decltype(compiled)::value>(rows.data, rows.row, rows.depth, panel, depth,
-                                                  Target2D<T>{sums, n});
+                                                  Target2D<T>{sums, step});
   });
 }
 

@@ -21,8 +21,7 @@ void copy_heads(const TensorView<const T, 4>& from, const TensorView<T, 4>& to) 
     const Index t = row % token_count;
     const Index h = row / token_count % head_count;
     const Index b = row / token_count / head_count;
-    const T* source =
-        from.data() + b * from.stride(0) + h * from.stride(1) + t * from.stride(2);
+    const T* source = from.data() + b * from.stride(0) + h * from.stride(1) + t * from.stride(2);
     T* target = to.data() + b * to.stride(0) + h * to.stride(1) + t * to.stride(2);
     if (from.stride(3) == 1 && to.stride(3) == 1) {
       std::copy_n(source, row_width, target);
