@@ -31,10 +31,16 @@ std::string memory(const Measured& measured) {
 }
 
 std::string shape(const BenchCase& one) {
+  if (one.operation == bench::Operation::Decode) {
+    return fmt::format("{}/{} {}:{}", one.new_tokens, one.tokens, one.heads, one.kv_heads);
+  }
   return fmt::format("{}x{}x{}x{}", one.batch, one.heads, one.tokens, one.width);
 }
 
 std::string kind(const BenchCase& one) {
+  if (one.operation == bench::Operation::Decode) {
+    return "decode, new/all tokens and heads:kv heads";
+  }
   return fmt::format("{}{}, {}",
                      one.operation == bench::Operation::Module ? "MultiHeadAttention, " : "",
                      name_of(one.pass), name_of(one.mask));
@@ -72,12 +78,13 @@ std::string row_text(const BenchReport& report, const BenchRow& row) {
     peer_memory = memory(*row.peer);
     ratio = fmt::format("{:.2f}", row.peer->ratio);
   }
+  const bool decodes = one.operation == bench::Operation::Decode;
   const double speed = one.flops() / row.ours.best;
-  std::string text =
-      fmt::format(fmt::runtime(kRow), shape(one), duration(row.ours.best),
-                  duration(row.ours.median), fmt::format("{:.1f}", speed / 1e9),
-                  percent(report.part_of_limit(row, row.ours)), memory(row.ours), peer_time,
-                  peer_part, peer_memory, ratio, fmt::format("{:.0f}", speed / row.oracle_speed));
+  std::string text = fmt::format(
+      fmt::runtime(kRow), shape(one), duration(row.ours.best), duration(row.ours.median),
+      fmt::format("{:.1f}{}", one.work() / row.ours.best / 1e9, decodes ? " GB" : ""),
+      percent(report.part_of_limit(row, row.ours)), memory(row.ours), peer_time, peer_part,
+      peer_memory, ratio, fmt::format("{:.0f}", speed / row.oracle_speed));
   return text;
 }
 
@@ -142,6 +149,9 @@ json measured_json(const BenchReport& report, const BenchRow& row, const Measure
   result["best_seconds"] = measured.best;
   result["median_seconds"] = measured.median;
   result["gflops"] = row.bench_case.flops() / measured.best / 1e9;
+  if (row.bench_case.operation == bench::Operation::Decode) {
+    result["gb_per_second"] = row.bench_case.bytes() / measured.best / 1e9;
+  }
   result["part_of_limit"] = report.part_of_limit(row, measured);
   result["extra_bytes"] = measured.extra_memory ? json(*measured.extra_memory) : json();
   return result;
@@ -174,7 +184,7 @@ double BenchReport::limit(LimitKind kind, int of_threads) const {
 }
 
 double BenchReport::part_of_limit(const BenchRow& row, const Measured& measured) const {
-  return row.bench_case.flops() / measured.best / limit(row.limit_kind(), row.threads);
+  return row.bench_case.work() / measured.best / limit(row.limit_kind(), row.threads);
 }
 
 std::string bench_text(const BenchReport& report) {
@@ -192,9 +202,10 @@ std::string bench_text(const BenchReport& report) {
   }
   text += limits_text(report);
   text +=
-      "limit: operations of the best time, as part of the limit. memory: beyond inputs and "
-      "outputs, at its\n"
-      "highest. ratio: PyTorch's time over ours, the median of the rounds. oracle: times faster "
+      "limit: operations of the best time (of decode: bytes read, GB/s), as part of the limit. "
+      "memory: beyond\n"
+      "inputs and outputs, at its highest. ratio: PyTorch's time over ours, the median of the "
+      "rounds. oracle: times faster "
       "than it.\n\n";
   text += fmt::format(fmt::runtime(kRow), "BxHxTxD", "best", "median", "GFLOP/s", "limit", "memory",
                       "PyTorch", "limit", "memory", "ratio", "oracle");
@@ -225,6 +236,13 @@ json bench_json(const BenchCase& one) {
                  {"D", one.width},
                  {"flops", one.flops()},
                  {"quick", one.quick}};
+  if (one.operation == bench::Operation::Decode) {
+    result["T"] = one.new_tokens;
+    result["S"] = one.tokens;
+    result["Hkv"] = one.kv_heads;
+    result["bytes"] = one.bytes();
+    result["bytes_per_token"] = one.bytes() / static_cast<double>(one.new_tokens);
+  }
   return result;
 }
 

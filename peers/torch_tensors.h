@@ -16,10 +16,14 @@ inline torch::ScalarType scalar_type(DType dtype) {
       return torch::kFloat64;
     case DType::Float32:
       return torch::kFloat32;
+    case DType::Float16:
+      return torch::kFloat16;
+    case DType::BFloat16:
+      return torch::kBFloat16;
     case DType::Bool:
       return torch::kBool;
     default:
-      throw std::invalid_argument("torch peer: dtype: expected float64, float32 or bool");
+      throw std::invalid_argument("torch peer: dtype: expected a floating-point type or bool");
   }
 }
 
@@ -31,7 +35,9 @@ inline torch::Tensor borrowed(const StoredTensor& stored) {
 }
 
 inline StoredTensor stored(const torch::Tensor& tensor) {
-  const auto dense = std::make_shared<const torch::Tensor>(tensor.detach().contiguous());
+  torch::Tensor wide = tensor.detach();
+  if (wide.scalar_type() != torch::kFloat64) wide = wide.to(torch::kFloat32);
+  const auto dense = std::make_shared<const torch::Tensor>(wide.contiguous());
   const DType dtype = dense->scalar_type() == torch::kFloat64 ? DType::Float64 : DType::Float32;
   const auto* data = static_cast<const std::byte*>(dense->const_data_ptr());
   return {dtype, dense->sizes().vec(), {data, dense->nbytes()}, dense};

@@ -2,6 +2,7 @@
 
 #include <malloc.h>
 
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -191,6 +192,61 @@ Forms module_forms(const PeerCall& call) {
   return forms;
 }
 
+/// The keys and values of the next sequence in turn.
+class Sequences {
+ public:
+  Sequences(Tensor key, Tensor value) : key_(std::move(key)), value_(std::move(value)) {}
+
+  std::pair<Tensor, Tensor> next() {
+    const std::int64_t i = next_++ % key_.size(0);
+    return {key_.slice(0, i, i + 1), value_.slice(0, i, i + 1)};
+  }
+
+ private:
+  Tensor key_;
+  Tensor value_;
+  std::int64_t next_ = 0;
+};
+
+/// The fused function, with its own grouping and grouped by hand, and three steps by hand.
+Forms decode_forms(const PeerCall& call) {
+  Inputs inputs(call.inputs);
+  const Tensor query = inputs.leaf("query");
+  const auto sequences =
+      std::make_shared<Sequences>(inputs.leaf("key"), borrowed(call.inputs.at("value")));
+  const std::int64_t tokens = query.size(2);
+  const std::int64_t keys = call.inputs.at("key").shape()[2];
+  const std::int64_t kv_heads = call.inputs.at("key").shape()[1];
+  const std::int64_t group = query.size(1) / kv_heads;
+  std::optional<Tensor> mask;
+  if (tokens > 1) mask = torch::ones({tokens, keys}, torch::kBool).tril(keys - tokens);
+
+  Forms forms;
+  forms.push_back(inputs.form(
+      group == 1 ? "scaled_dot_product_attention" : "scaled_dot_product_attention, enable_gqa",
+      [=] {
+        const auto [key, value] = sequences->next();
+        return at::scaled_dot_product_attention(query, key, value, mask, /*dropout_p=*/0,
+                                                /*is_causal=*/false,
+                                                /*scale=*/std::nullopt, /*enable_gqa=*/group > 1);
+      }));
+  if (tokens > 1) return forms;
+  const Tensor grouped = query.view({1, kv_heads, group, query.size(3)});
+  if (group > 1) {
+    forms.push_back(inputs.form("scaled_dot_product_attention, heads of a group as queries", [=] {
+      const auto [key, value] = sequences->next();
+      return attention(grouped, key, value, std::nullopt, /*causal=*/false).view(query.sizes());
+    }));
+  }
+  forms.push_back(inputs.form("matmul, softmax, matmul", [=] {
+    const auto [key, value] = sequences->next();
+    const double scale = 1 / std::sqrt(static_cast<double>(query.size(3)));
+    const Tensor weights = torch::softmax(torch::matmul(grouped * scale, key.transpose(2, 3)), -1);
+    return torch::matmul(weights, value).view(query.sizes());
+  }));
+  return forms;
+}
+
 // MKL, PyTorch's BLAS, takes its AVX-512 kernels on Intel's processors alone; on others that have AVX-512 it is up to twice
 // as fast when told that they are Intel's. It asks once, through the function at the end of this file.
 bool any_vendor = false;
@@ -225,6 +281,7 @@ class TorchTimedPeer : public TimedPeer {
   Forms prepare(const PeerCall& call, int threads) override try {
     at::set_num_threads(threads);
     if (call.function == peer_function::attention) return attention_forms(call);
+    if (call.function == peer_function::decode) return decode_forms(call);
     if (call.function == peer_function::module_cpp) return module_forms(call);
     throw std::invalid_argument("torch peer: function: unknown: " + call.function);
   } catch (const c10::Error& error) {

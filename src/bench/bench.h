@@ -51,7 +51,10 @@ struct BenchRow {
   int rounds = 0;
 
   bool passed() const noexcept { return ours.check.passed() && (!peer || peer->check.passed()); }
-  LimitKind limit_kind() const noexcept { return multiply_add_limit(bench_case.dtype); }
+  LimitKind limit_kind() const noexcept {
+    return bench_case.operation == Operation::Decode ? LimitKind::Read
+                                                     : multiply_add_limit(bench_case.dtype);
+  }
 };
 
 class Bench {

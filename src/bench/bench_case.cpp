@@ -18,6 +18,16 @@ BenchCase attention(Index batch, Index heads, Index tokens, Index width,
   return one;
 }
 
+/// 32 heads of width 128, one sequence.
+BenchCase decode(Index new_tokens, Index tokens, Index kv_heads, DType dtype) {
+  BenchCase one = attention(1, 32, tokens, 128);
+  one.operation = Operation::Decode;
+  one.new_tokens = new_tokens;
+  one.kv_heads = kv_heads;
+  one.dtype = dtype;
+  return one;
+}
+
 /// The shapes of the table in docs/performance.md.
 std::vector<BenchCase> shapes(BenchMask mask) {
   return {attention(1, 12, 512, 64, mask), attention(1, 12, 2048, 64, mask),
@@ -48,6 +58,7 @@ double pairs(const BenchCase& one) {
 }  // namespace
 
 std::string_view name_of(Operation operation) {
+  if (operation == Operation::Decode) return "decode";
   return operation == Operation::Attention ? "attention" : "module";
 }
 
@@ -75,6 +86,10 @@ std::string_view name_of(BenchMask mask) {
 }
 
 std::string BenchCase::describe() const {
+  if (operation == Operation::Decode) {
+    return fmt::format("decode, {} of {} tokens, {} heads on {}, width {}, {}", new_tokens, tokens,
+                       heads, kv_heads, width, name_of(dtype));
+  }
   std::string text = operation == Operation::Module ? "module " : "";
   text += fmt::format("{}, {}, {}x{}x{}x{}, {}", name_of(pass), name_of(mask), batch, heads, tokens,
                       width, name_of(dtype));
@@ -82,7 +97,15 @@ std::string BenchCase::describe() const {
   return text;
 }
 
+double BenchCase::bytes() const {
+  return 2 * static_cast<double>(batch * kv_heads * tokens * width) *
+         static_cast<double>(size_of(dtype));
+}
+
 double BenchCase::flops() const {
+  if (operation == Operation::Decode) {
+    return 4 * static_cast<double>(batch * heads * new_tokens * tokens * width);
+  }
   const auto head_count = static_cast<double>(batch * heads);
   const double core = 4 * head_count * pairs(*this) * static_cast<double>(width);
   const bool backward = pass == Pass::ForwardBackward;
@@ -142,6 +165,15 @@ std::vector<BenchCase> bench_cases() {
     module.quick = pass == Pass::Forward;
     cases.push_back(module);
   }
+
+  for (const Index tokens : {4096, 32768}) {
+    for (const Index kv_heads : {32, 8}) {
+      for (const DType dtype : {DType::Float32, DType::Float16, DType::BFloat16}) {
+        cases.push_back(decode(1, tokens, kv_heads, dtype));
+      }
+    }
+  }
+  cases.push_back(decode(16, 32768, 32, DType::Float32));
   return cases;
 }
 

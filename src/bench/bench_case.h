@@ -14,6 +14,7 @@ namespace qkv::bench {
 enum class Operation : std::uint8_t {
   Attention,
   Module,  ///< MultiHeadAttention: projections around the attention
+  Decode,  ///< the last tokens of a sequence attend to a KvCache, which no processor cache holds
 };
 
 enum class Pass : std::uint8_t { Forward, ForwardBackward };
@@ -31,7 +32,7 @@ enum class BenchMask : std::uint8_t {
 inline constexpr Index kBenchWindow = 256;
 inline constexpr Index kBenchDocument = 512;
 
-/// Self attention: as many keys as queries. Tensors are dense.
+/// Self attention: as many keys as queries, but for Decode. Tensors are dense.
 struct BenchCase {
   Operation operation = Operation::Attention;
   Pass pass = Pass::Forward;
@@ -39,7 +40,9 @@ struct BenchCase {
   DType dtype = DType::Float32;
   Index batch = 1;
   Index heads = 1;
-  Index tokens = 1;                           ///< T and S
+  Index tokens = 1;                           ///< T and S; S of Decode
+  Index new_tokens = 1;                       ///< T of Decode
+  Index kv_heads = 1;                         ///< of Decode
   Index width = 1;                            ///< of a head
   std::optional<int> threads = std::nullopt;  ///< those of the run where absent
   bool quick = false;                         ///< part of the small subset
@@ -50,6 +53,10 @@ struct BenchCase {
   /// masks leave half and windows and documents what they show; 3.5 times that for forward and backward (five products
   /// after two); in the module 2 for each weight and token besides (3 times that with the backward).
   double flops() const;
+  /// Bytes of keys and values that Decode reads once.
+  double bytes() const;
+  /// What is held against the limit: bytes of Decode, else flops.
+  double work() const { return operation == Operation::Decode ? bytes() : flops(); }
   /// H·D: columns of the module's input.
   Index model_width() const noexcept { return heads * width; }
 };

@@ -32,6 +32,7 @@ inline constexpr std::string_view lesson_class = "the lesson's class";
 inline constexpr std::string_view module = "nn.MultiheadAttention";
 inline constexpr std::string_view module_cpp = "torch::nn::MultiheadAttention";
 inline constexpr std::string_view scaled_dot_product = "torch::scaled_dot_product_attention";
+inline constexpr std::string_view decode = "decoding";               ///< the same
 inline constexpr std::string_view attention = "attention of heads";  ///< see check/timed_peer.h
 }  // namespace peer_function
 

@@ -4,6 +4,8 @@
 //
 //   peer_function::attention   query, key and value [B,H,T,D]; attn_mask broadcasts to [B,H,T,S] (bool: true keeps;
 //                              or a float bias); causal: query t sees keys up to t
+//   peer_function::decode      query [1,H,T,D], the last T of S tokens; key and value [N,Hkv,S,D], of which the calls
+//                              take one after the other
 //   peer_function::module_cpp  query [B,T,D] and the parameters of nn.MultiheadAttention; self attention
 //
 // With output_gradient, of the shape of the output, the gradients of Σ output·output_gradient are computed too, with

@@ -328,15 +328,19 @@ void Forward<T>::run_by_tiles(const ThreadMemory<A>& own) noexcept {
   const Index segments = plan_.segments;
   const Index packs = cache_ == nullptr ? segments : 0;
   const Index per_head = packs + plan_.tiles;
-  const Index total = plan_.kv_heads * per_head;
+  const Index total = plan_.kv_heads * per_head + (plan_.slots > 1 ? packs : 0);
   const Index rows = call_.shape().queries * order_.group;
   BlockRows<A> scratch;
   TileRows tile;
   for (;;) {
     const Index item = next_.fetch_add(1, std::memory_order_relaxed);
     if (item >= total) return;
-    const Index number = item / per_head;
-    const Index part = item % per_head;
+    // With room for two heads the next one is packed before the tiles of this one, so that nobody waits for it.
+    const bool looks_ahead = packs > 0 && plan_.slots > 1;
+    const Index shifted = looks_ahead ? item - packs : item;
+    Index number = shifted < 0 ? 0 : shifted / per_head;
+    const Index part = shifted < 0 ? item : shifted % per_head;
+    if (looks_ahead && shifted >= 0 && part < packs && ++number == plan_.kv_heads) continue;
     const KvHead kv = kv_head(number);
     const Index slot = plan_.slots == 0 ? 0 : number % plan_.slots;
     ForwardProgress& progress = at<ForwardProgress>(plan_.progress_at)[number];

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 
 #include "base/broadcast.h"
 
@@ -146,6 +147,35 @@ bool tighten(const std::uint8_t* flags, std::int32_t& begin, std::int32_t& end) 
   return std::memchr(flags + begin, 0, static_cast<std::size_t>(end - begin)) != nullptr;
 }
 
+/// From the first to the last key of a row's document. Rows come in order, so that a search goes on from the row before.
+class DocumentRange {
+ public:
+  KeyRange of(const Documents& rule, Index b, Index t, const KeyRange& whole) noexcept {
+    const Index document = (*rule.query)(broadcast_index(rule.query->shape(0), b), t);
+    const Tensor<Index, 2>& all = *rule.key;
+    if (whole.begin == whole.end) return whole;
+    const Index* keys = &all(broadcast_index(all.shape(0), b), 0);
+    KeyRange range = whole;
+    if (document == document_) {
+      // What lies between the old range and what was found in it holds no key of the document.
+      if (whole_.begin <= whole.begin) range.begin = std::max(range.begin, found_.begin);
+      if (whole_.end >= whole.end) range.end = std::min(range.end, found_.end);
+    }
+    while (range.begin < range.end && keys[range.begin] != document) ++range.begin;
+    while (range.end > range.begin && keys[range.end - 1] != document) --range.end;
+    if (range.begin >= range.end) return {0, 0};
+    document_ = document;
+    whole_ = whole;
+    found_ = range;
+    return range;
+  }
+
+ private:
+  std::optional<Index> document_;
+  KeyRange whole_;
+  KeyRange found_;
+};
+
 }  // namespace
 
 void TileRows::assign(const BoundMask& mask, const RowOrder& order, const KvHead& head,
@@ -155,6 +185,10 @@ void TileRows::assign(const BoundMask& mask, const RowOrder& order, const KvHead
   count = rows;
   keys = {std::numeric_limits<Index>::max(), 0};
   common = {0, std::numeric_limits<Index>::max()};
+  const auto& rules = mask.pointwise_rules();
+  const Documents* only_documents =
+      rules.size() == 1 ? std::get_if<Documents>(&rules.front()) : nullptr;
+  DocumentRange documents;
   for (Index row = 0; row < rows; ++row) {
     KeyRange& range = ranges[static_cast<std::size_t>(row)];
     const Index t = order.query_of(first_row + row);
@@ -162,7 +196,8 @@ void TileRows::assign(const BoundMask& mask, const RowOrder& order, const KvHead
       range = ranges[static_cast<std::size_t>(row - 1)];
       continue;
     }
-    range = mask.key_range(head.b, t);
+    const KeyRange whole = mask.key_range(head.b, t);
+    range = only_documents == nullptr ? whole : documents.of(*only_documents, head.b, t, whole);
     common.begin = std::max(common.begin, range.begin);
     common.end = std::min(common.end, range.end);
     if (range.begin == range.end) continue;

@@ -28,7 +28,7 @@ HWY_NOINLINE void softcap_slopes(const Block<T>& block, const PanelRange& panels
     const T* HWY_RESTRICT products = block.scores + row * kScoreStride;
     T* HWY_RESTRICT target = slopes + row * kScoreStride;
     for (std::ptrdiff_t j = panels.begin; j < panels.end; j += lanes) {
-      const auto tanh = hn::Tanh(d, hn::Mul(hn::Load(d, products + j), inverse));
+      const auto tanh = tanh_of(d, hn::Mul(hn::Load(d, products + j), inverse));
       hn::Store(hn::NegMulAdd(tanh, tanh, hn::Set(d, T{1})), d, target + j);
     }
   }

@@ -30,6 +30,13 @@ HWY_INLINE PanelRange panels_of(const Visibility& visibility) {
   return {visibility.begin / n * n, (visibility.end + n - 1) / n * n};
 }
 
+/// NaN for NaN, which Highway's own converts to an integer on its way.
+template <class D, class V>
+HWY_INLINE V tanh_of(D d, V x) {
+  const auto nan = hn::IsNaN(x);
+  return hn::IfThenElse(nan, x, hn::Tanh(d, hn::IfThenZeroElse(nan, x)));
+}
+
 /// Softcap, bias and ALiBi of one row.
 template <class T>
 HWY_NOINLINE void modify_row(const Modifiers<T>& modifiers, int row, const PanelRange& panels,
@@ -42,7 +49,7 @@ HWY_NOINLINE void modify_row(const Modifiers<T>& modifiers, int row, const Panel
     const V inverse = hn::Set(d, 1 / modifiers.softcap);
     for (std::ptrdiff_t j = panels.begin; j < panels.end; j += lanes) {
       const V x = hn::Load(d, scores + j);
-      hn::Store(hn::Mul(cap, hn::Tanh(d, hn::Mul(x, inverse))), d, scores + j);
+      hn::Store(hn::Mul(cap, tanh_of(d, hn::Mul(x, inverse))), d, scores + j);
     }
   }
   if (modifiers.bias != nullptr) {
@@ -325,8 +332,8 @@ HWY_NOINLINE void merge_states(const RowState<T>& state, const RowState<T>& next
     T* HWY_RESTRICT target = state.context + std::ptrdiff_t{row} * columns;
     const T* HWY_RESTRICT from = next.context + std::ptrdiff_t{row} * columns;
     for (std::ptrdiff_t j = 0; j < columns; j += lanes) {
-      hn::Store(hn::MulAdd(hn::Load(d, from + j), g0, hn::Mul(hn::Load(d, target + j), d0)), d,
-                target + j);
+      hn::StoreU(hn::MulAdd(hn::LoadU(d, from + j), g0, hn::Mul(hn::LoadU(d, target + j), d0)), d,
+                 target + j);
     }
   }
 }

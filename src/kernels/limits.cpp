@@ -4,6 +4,9 @@
 #define HWY_DISABLED_TARGETS \
   (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 
+// The portable target is the same with every compiler; Highway's emulation of vectors is not, and some get it wrong.
+#define HWY_BROKEN_EMU128 1
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/limits.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep

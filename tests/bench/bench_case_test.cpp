@@ -60,6 +60,17 @@ TEST(BenchFlops, ModuleAddsItsProjections) {
   EXPECT_EQ(module.flops(), 14.0 * 6 * 100 * 8 + 6.0 * 20 * 4 * 24 * 24);
 }
 
+TEST(BenchBytes, AreKeysAndValuesOnce) {
+  BenchCase one = of(BenchMask::None, 1000);
+  one.operation = Operation::Decode;
+  one.batch = 1;
+  one.kv_heads = 2;
+  one.dtype = DType::Float16;
+  EXPECT_EQ(one.bytes(), 2.0 * 2 * 1000 * 8 * 2);
+  EXPECT_EQ(one.work(), one.bytes());
+  EXPECT_EQ(one.flops(), 4.0 * 3 * 1000 * 8);  // one new token, 3 heads
+}
+
 TEST(BenchCases, NamesAreDistinct) {
   std::set<std::string> names;
   for (const BenchCase& one : bench_cases()) {
@@ -78,16 +89,20 @@ TEST(BenchCases, HoldWhatTheDocumentPromises) {
       }
     }
   }
-  EXPECT_THAT(names, IsSupersetOf({"forward, padded quarter, 1x12x2048x64, float32",
-                                   "forward, boolean, 1x12x2048x64, float32",
-                                   "forward, float bias, 1x12x2048x64, float32",
-                                   "forward, window 256, 1x12x4096x64, float32",
-                                   "forward, documents 512, 1x12x4096x64, float32",
-                                   "forward, no mask, 1x12x1x64, float32",
-                                   "forward, no mask, 1x12x1024x64, float64",
-                                   "forward, causal, 1x1x4096x64, float32, 1 thread",
-                                   "forward, causal, 1x1x4096x64, float32, 2 threads",
-                                   "module forward, no mask, 8x12x128x32, float32"}));
+  EXPECT_THAT(
+      names,
+      IsSupersetOf(
+          {"forward, padded quarter, 1x12x2048x64, float32",
+           "forward, boolean, 1x12x2048x64, float32", "forward, float bias, 1x12x2048x64, float32",
+           "forward, window 256, 1x12x4096x64, float32",
+           "forward, documents 512, 1x12x4096x64, float32", "forward, no mask, 1x12x1x64, float32",
+           "forward, no mask, 1x12x1024x64, float64",
+           "forward, causal, 1x1x4096x64, float32, 1 thread",
+           "forward, causal, 1x1x4096x64, float32, 2 threads",
+           "module forward, no mask, 8x12x128x32, float32",
+           "decode, 1 of 4096 tokens, 32 heads on 32, width 128, float32",
+           "decode, 1 of 32768 tokens, 32 heads on 8, width 128, bfloat16",
+           "decode, 16 of 32768 tokens, 32 heads on 32, width 128, float32"}));
 }
 
 TEST(BenchCases, QuickIsASmallPart) {

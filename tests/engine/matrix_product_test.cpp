@@ -23,8 +23,9 @@ engine::MatrixView<T> rows_of(const Tensor<T, 2>& tensor) {
 TEST_P(MatrixProductOn, IsTheSumThatTheFormulaSays) {
   engine::Options options;
   options.target = GetParam();
-  for (const auto [m, k, n] : {Extents<3>{1, 1, 1}, Extents<3>{13, 5, 7}, Extents<3>{97, 193, 33},
-                               Extents<3>{5, 400, 70}, Extents<3>{200, 3, 2}, Extents<3>{12, 0, 4}}) {
+  for (const auto [m, k, n] :
+       {Extents<3>{1, 1, 1}, Extents<3>{13, 5, 7}, Extents<3>{97, 193, 33}, Extents<3>{5, 400, 70},
+        Extents<3>{200, 3, 2}, Extents<3>{12, 0, 4}}) {
     const auto a = random_tensor<double, 2>({m, k}, 1);
     const auto b = random_tensor<double, 2>({k, n}, 2);
     const auto a_transposed = contiguous_copy(a.view().transposed(0, 1));
@@ -67,8 +68,8 @@ TEST_P(MatrixProductOn, GivesARowTheSameBitsForAnyThreadsAndRows) {
     const engine::MatrixView<float> one{a.data() + row * 300, 1, 300, 300, 1};
     Tensor<float, 2> got({1, 65});
     engine::multiply(one, rows_of(b), engine::Result::Replaced, got.data(), options);
-    EXPECT_TRUE(same_bits<float>(got.elements(),
-                                 expected.elements().subspan(static_cast<std::size_t>(row) * 65, 65)));
+    EXPECT_TRUE(same_bits<float>(
+        got.elements(), expected.elements().subspan(static_cast<std::size_t>(row) * 65, 65)));
   }
 }
 
