@@ -128,7 +128,7 @@ class DecodeSubject : public Subject {
   BenchCase case_;
   Index copies_;
   Tensor<T, 4> query_;
-  Tensor<T, 4> key_;    ///< [copies,Hkv,S,D]
+  Tensor<T, 4> key_;  ///< [copies,Hkv,S,D]
   Tensor<T, 4> value_;
   Tensor<float, 4> context_;
   std::vector<std::unique_ptr<KvCache<T>>> caches_;
