@@ -26,7 +26,7 @@ inline constexpr std::ptrdiff_t kAccumulators = 12;
 #endif
 
 template <class T>
-T MultiplyAdd(std::ptrdiff_t rounds, T factor) noexcept {
+T multiply_add(std::ptrdiff_t rounds, T factor) noexcept {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<hn::ScalableTag<T>>;
   const V a = hn::Set(d, factor);
@@ -34,6 +34,7 @@ T MultiplyAdd(std::ptrdiff_t rounds, T factor) noexcept {
   for (std::ptrdiff_t i = 0; i < kAccumulators; ++i) sums[i] = hn::Set(d, static_cast<T>(i));
   for (std::ptrdiff_t round = 0; round < rounds; ++round) {
     HWY_UNROLL(24)
+    // NOLINTNEXTLINE(modernize-loop-convert): an index is what compilers unroll
     for (std::ptrdiff_t i = 0; i < kAccumulators; ++i) sums[i] = hn::MulAdd(sums[i], a, a);
   }
   V total = sums[0];
@@ -42,11 +43,11 @@ T MultiplyAdd(std::ptrdiff_t rounds, T factor) noexcept {
 }
 
 template <class T>
-constexpr std::ptrdiff_t FlopsOfRound() {
+constexpr std::ptrdiff_t flops_of_round() {
   return 2 * kAccumulators * static_cast<std::ptrdiff_t>(hn::MaxLanes(hn::ScalableTag<T>()));
 }
 
-float Read(const float* HWY_RESTRICT data, std::ptrdiff_t count) noexcept {
+float read_memory(const float* HWY_RESTRICT data, std::ptrdiff_t count) noexcept {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<hn::ScalableTag<float>>;
   constexpr std::ptrdiff_t kVectors = 8;
@@ -64,9 +65,9 @@ float Read(const float* HWY_RESTRICT data, std::ptrdiff_t count) noexcept {
   return hn::GetLane(hn::SumOfLanes(d, total));
 }
 
-LimitKernels MakeLimitKernels() {
-  return {hwy::TargetName(HWY_TARGET), &MultiplyAdd<float>,    &MultiplyAdd<double>,
-          FlopsOfRound<float>(),       FlopsOfRound<double>(), &Read};
+LimitKernels make_limit_kernels() {
+  return {hwy::TargetName(HWY_TARGET), &multiply_add<float>,     &multiply_add<double>,
+          flops_of_round<float>(),     flops_of_round<double>(), &read_memory};
 }
 
 }  // namespace qkv::kernels::HWY_NAMESPACE
@@ -75,10 +76,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace qkv::kernels {
 
-HWY_EXPORT(MakeLimitKernels);
+HWY_EXPORT(make_limit_kernels);
 
 const LimitKernels& limit_kernels() {
-  static const LimitKernels kernels = HWY_DYNAMIC_DISPATCH(MakeLimitKernels)();
+  static const LimitKernels kernels = HWY_DYNAMIC_DISPATCH(make_limit_kernels)();
   return kernels;
 }
 
