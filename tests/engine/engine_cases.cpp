@@ -47,7 +47,10 @@ std::vector<AttentionCase> engine_cases() {
   }
   for (const CaseShape& shape :
        {CaseShape{2, 6, 2, 9, 40, 5, 7}, CaseShape{1, 4, 1, 13, 270, 8, 3},
-        CaseShape{3, 2, 2, 50, 70, 4, 9}, CaseShape{2, 3, 3, 5, 530, 3, 18}}) {
+        CaseShape{3, 2, 2, 50, 70, 4, 9}, CaseShape{2, 3, 3, 5, 530, 3, 18},
+        CaseShape{3, 4, 2, 1, 33, 6, 5}, CaseShape{2, 2, 1, 97, 48, 4, 6},
+        CaseShape{1, 6, 3, 25, 257, 3, 4}, CaseShape{2, 1, 1, 3, 200, 17, 33},
+        CaseShape{1, 2, 2, 49, 193, 2, 8}}) {
     for (const AttentionCase& one : alone_and_in_pairs(shape)) {
       if (one.features.size() == 2) result.push_back(one);
     }
