@@ -47,7 +47,8 @@ Tensor<float, 4> context_gradient() {
 }
 
 template <class T, int Rank>
-bool same_bits_of(const std::optional<Tensor<T, Rank>>& a, const std::optional<Tensor<T, Rank>>& b) {
+bool same_bits_of(const std::optional<Tensor<T, Rank>>& a,
+                  const std::optional<Tensor<T, Rank>>& b) {
   return a.has_value() == b.has_value() &&
          (!a || same_bits<T>(std::as_const(*a).elements(), std::as_const(*b).elements()));
 }
@@ -78,8 +79,8 @@ TEST_P(GradientBits, DoNotDependOnThreads) {
 TEST_P(GradientBits, DoNotDependOnTheRestOfTheBatch) {
   const Tensor<float, 4> upstream = context_gradient();
   const auto data = cases::make_case<float>({kShape, {Feature::CausalBottomRight}, 5});
-  const EngineGradients<float> whole = cases::run_engine_backward<float>(
-      data.inputs(), {.context = upstream.view()}, options(2));
+  const EngineGradients<float> whole =
+      cases::run_engine_backward<float>(data.inputs(), {.context = upstream.view()}, options(2));
   AttentionInputs<float> alone = data.inputs();
   alone.query = alone.query.slice(0, 1, 2);
   alone.key = alone.key.slice(0, 1, 2);
