@@ -8,18 +8,12 @@
 
 #include "base/broadcast.h"
 #include "base/corner.h"
+#include "base/overloaded.h"
 
 namespace qkv {
 namespace {
 
 using namespace mask_rules;
-
-template <class... F>
-struct Overloaded : F... {
-  using F::operator()...;
-};
-template <class... F>
-Overloaded(F...) -> Overloaded<F...>;
 
 [[noreturn]] void fail(std::string_view operation, const std::string& problem) {
   throw std::invalid_argument(fmt::format("{}: mask: {}", operation, problem));

@@ -8,8 +8,6 @@
 // part says; they are judged by what a plain computation in the same precision makes of them, times two.
 #pragma once
 
-#include <cmath>
-
 namespace qkv {
 
 /// Half the distance of 1 and the next number of float32.

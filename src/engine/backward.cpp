@@ -240,32 +240,22 @@ const T* Backward<T>::weights_gradient_row(Index b, Index h, Index t, Index firs
 template <class T>
 void Backward<T>::pack_block_keys(const KvHead& kv, Index first_key, Index keys,
                                   T* target) const noexcept {
-  const TensorView<const T, 4>& key = call_.inputs.key;
-  call_.kernels.pack_keys(
-      {key.data() + kv.b * key.stride(0) + kv.head * key.stride(1) + first_key * key.stride(2),
-       key.stride(2), key.stride(3)},
-      keys, call_.shape().key_width, target);
+  call_.kernels.pack_keys(rows_from(call_.inputs.key, kv.b, kv.head, first_key), keys,
+                          call_.shape().key_width, target);
 }
 
 template <class T>
 void Backward<T>::pack_keys(Chunk& chunk, const ThreadMemory<T>& own) const noexcept {
-  const TensorView<const T, 4>& key = call_.inputs.key;
-  const TensorView<const T, 4>& value = call_.inputs.value;
   for (Index block = 0; block * kGradientKeys < chunk.keys; ++block) {
     const Index first = chunk.first_key + block * kGradientKeys;
     const Index keys = std::min(kGradientKeys, chunk.keys - block * kGradientKeys);
     pack_block_keys(chunk.kv, first, keys, own.keys + block * plan_.key_panels);
     chunk.finite[static_cast<std::size_t>(block)] =
-        call_.kernels.pack_rows({key.data() + chunk.kv.b * key.stride(0) +
-                                     chunk.kv.head * key.stride(1) + first * key.stride(2),
-                                 key.stride(2), key.stride(3)},
-                                keys, call_.shape().key_width, kGradientKeys,
+        call_.kernels.pack_rows(rows_from(call_.inputs.key, chunk.kv.b, chunk.kv.head, first), keys,
+                                call_.shape().key_width, kGradientKeys,
                                 own.key_rows + block * kGradientKeys * plan_.depth_columns);
-    call_.kernels.pack_keys({value.data() + chunk.kv.b * value.stride(0) +
-                                 chunk.kv.head * value.stride(1) + first * value.stride(2),
-                             value.stride(2), value.stride(3)},
-                            keys, call_.shape().value_width,
-                            own.values + block * plan_.value_panels);
+    call_.kernels.pack_keys(rows_from(call_.inputs.value, chunk.kv.b, chunk.kv.head, first), keys,
+                            call_.shape().value_width, own.values + block * plan_.value_panels);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/division.h"
 #include "engine/workspace.h"
 
 namespace qkv::engine {
@@ -9,11 +10,6 @@ namespace {
 
 using kernels::kGradientKeys;
 using kernels::kGradientRows;
-
-constexpr Index divide_up(Index a, Index b) { return (a + b - 1) / b; }
-
-/// Below this many multiply-adds a second thread costs more than it brings.
-constexpr double kWorthAThread = 1 << 18;
 
 }  // namespace
 
@@ -33,9 +29,8 @@ BackwardPlan plan_backward(const Call<T>& call, int threads) {
   const double work = static_cast<double>(plan.kv_heads) * static_cast<double>(rows) *
                       static_cast<double>(shape.keys) *
                       static_cast<double>(shape.key_width + shape.value_width);
-  const auto useful = static_cast<Index>(std::min(work / kWorthAThread + 1, 1e6));
   plan.threads = static_cast<int>(
-      std::max<Index>(std::min({Index{threads}, useful, plan.kv_heads * plan.chunks}), 1));
+      std::max<Index>(std::min(useful_threads(work, threads), plan.kv_heads * plan.chunks), 1));
 
   Layout layout;
   const std::size_t queries = product({shape.batch, shape.heads, shape.queries});

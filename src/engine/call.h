@@ -34,6 +34,14 @@ struct Call {
   }
 };
 
+/// Rows of one head of [B,H,T,D] from `first` on, where they lie.
+template <class T>
+kernels::Strided<T> rows_from(const TensorView<const T, 4>& view, Index b, Index h,
+                              Index first) noexcept {
+  return {view.data() + b * view.stride(0) + h * view.stride(1) + first * view.stride(2),
+          view.stride(2), view.stride(3)};
+}
+
 /// The heads that share keys and values.
 struct KvHead {
   Index b = 0;

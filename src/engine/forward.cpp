@@ -10,6 +10,7 @@
 #include "engine/cache_pages.h"
 #include "engine/cached_call.h"
 #include "engine/call.h"
+#include "engine/division.h"
 #include "engine/forward_plan.h"
 #include "engine/tile_rows.h"
 #include "engine/workspace.h"
@@ -19,8 +20,6 @@ namespace qkv::engine {
 namespace {
 
 using kernels::kSegmentKeys;
-
-constexpr Index divide_up(Index a, Index b) { return (a + b - 1) / b; }
 
 /// Memory of one thread.
 template <class A>
@@ -128,17 +127,16 @@ template <class T>
 kernels::Strided<Arithmetic<T>> Forward<T>::rows_of(const TensorView<const T, 4>& source, Index b,
                                                     Index h, Index first, Index count,
                                                     A* storage) const noexcept {
-  const T* data =
-      source.data() + b * source.stride(0) + h * source.stride(1) + first * source.stride(2);
+  const kernels::Strided<T> rows = rows_from(source, b, h, first);
   if constexpr (std::is_same_v<T, A>) {
     static_cast<void>(count);
     static_cast<void>(storage);
-    return {data, source.stride(2), source.stride(3)};
+    return rows;
   } else {
     const Index width = source.shape(3);
     for (Index row = 0; row < count; ++row) {
       for (Index d = 0; d < width; ++d) {
-        storage[row * width + d] = widened<A>(data[row * source.stride(2) + d * source.stride(3)]);
+        storage[row * width + d] = widened<A>(rows.data[row * rows.row + d * rows.column]);
       }
     }
     return {storage, width, 1};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "engine/division.h"
 #include "engine/tile_rows.h"
 #include "engine/workspace.h"
 
@@ -11,14 +12,10 @@ namespace {
 
 using kernels::kSegmentKeys;
 
-constexpr Index divide_up(Index a, Index b) { return (a + b - 1) / b; }
-
 /// Up to this many rows a kv head, the keys are divided among threads instead of the rows.
 constexpr Index kFewRows = 24;
 /// The same where the keys are packed already: as many rows as a tile has.
 constexpr Index kFewCachedRows = kTileRows;
-/// Below this many multiply-adds a second thread costs more than it brings.
-constexpr double kWorthAThread = 1 << 18;
 /// Parts of the work a thread, so that they end at about the same time.
 constexpr Index kPartsAThread = 4;
 
@@ -59,8 +56,7 @@ ForwardPlan plan_forward(const Call<T>& call, const ForwardNeeds& needs, const S
   const double work = static_cast<double>(plan.kv_heads) * static_cast<double>(rows) *
                       static_cast<double>(keys.end - keys.begin) *
                       static_cast<double>(shape.key_width + shape.value_width);
-  const auto useful = static_cast<Index>(std::min(work / kWorthAThread + 1, 1e6));
-  const Index most = std::min<Index>(setting.threads, useful);
+  const Index most = useful_threads(work, setting.threads);
   if (plan.by_keys) {
     plan.tile_rows = divide_up(rows, block) * block;
     const Index wanted = most == 1 ? 1 : divide_up(kPartsAThread * most, plan.kv_heads);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/division.h"
 #include "engine/setting.h"
 #include "engine/workspace.h"
 #include "kernels/kernel_table.h"
@@ -11,14 +12,10 @@
 namespace qkv::engine {
 namespace {
 
-constexpr Index divide_up(Index a, Index b) { return (a + b - 1) / b; }
-
 /// Terms of a sum that are added up in one run: their panel stays in the first-level cache, and short runs round less.
 constexpr Index kRun = 192;
 /// Rows that read a panel while it is there: a multiple of every block.
 constexpr Index kTile = 96;
-/// Below this many multiply-adds a second thread costs more than it brings.
-constexpr double kWorthAThread = 1 << 18;
 
 template <class T>
 class MatrixProduct {
@@ -138,8 +135,7 @@ void multiply(const MatrixView<T>& a, const MatrixView<T>& b, Result result, T* 
   if (a.rows == 0 || b.columns == 0) return;
   const double work =
       static_cast<double>(a.rows) * static_cast<double>(a.columns) * static_cast<double>(b.columns);
-  const int threads =
-      static_cast<int>(std::min(static_cast<double>(setting.threads), work / kWorthAThread + 1));
+  const auto threads = static_cast<int>(useful_threads(work, setting.threads));
   MatrixProduct<T> product(a, b, result, c, kernels::table_of<T>(*setting.target));
   product.run(threads, WorkspaceAccess::of(options));
 }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <stdexcept>
 
+#include "engine/division.h"
 #include "engine/forward_plan.h"
 #include "engine/setting.h"
 #include "engine/tile_rows.h"
@@ -12,8 +13,6 @@ namespace qkv::engine {
 namespace {
 
 using kernels::kSegmentKeys;
-
-constexpr Index divide_up(Index a, Index b) { return (a + b - 1) / b; }
 
 /// Pairs of a described block that see each other, as the kernel would have them.
 template <class A>

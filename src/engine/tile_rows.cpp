@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/broadcast.h"
+#include "base/overloaded.h"
 
 namespace qkv::engine {
 namespace {
@@ -14,13 +15,6 @@ namespace {
 using mask_rules::BooleanTensor;
 using mask_rules::Documents;
 using mask_rules::KeyPadding;
-
-template <class... F>
-struct Overloaded : F... {
-  using F::operator()...;
-};
-template <class... F>
-Overloaded(F...) -> Overloaded<F...>;
 
 constexpr std::array<std::uint8_t, kernels::kSegmentKeys> make_all_visible() {
   std::array<std::uint8_t, kernels::kSegmentKeys> flags{};

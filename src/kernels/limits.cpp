@@ -1,11 +1,6 @@
 #include "kernels/limits.h"
 
-// The same targets as the kernels that are held against these limits.
-#define HWY_DISABLED_TARGETS \
-  (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
-
-// The portable target is the same with every compiler; Highway's emulation of vectors is not, and some get it wrong.
-#define HWY_BROKEN_EMU128 1
+#include "kernels/simd_targets.h"  // before Highway's own
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/limits.cpp"

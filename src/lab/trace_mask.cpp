@@ -6,6 +6,8 @@
 #include <utility>
 #include <variant>
 
+#include "base/overloaded.h"
+
 namespace qkv::lab {
 namespace {
 
@@ -13,13 +15,6 @@ constexpr std::string_view kOperation = "trace";
 
 /// Which axes of [B,H,T,S] a rule's answer depends on.
 using Axes = std::array<bool, 4>;
-
-template <class... F>
-struct Overloaded : F... {
-  using F::operator()...;
-};
-template <class... F>
-Overloaded(F...) -> Overloaded<F...>;
 
 bool one_a_sample(const std::vector<Index>& entries) { return entries.size() > 1; }
 

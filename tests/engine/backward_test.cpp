@@ -17,13 +17,6 @@ using cases::AttentionCase;
 using cases::difference;
 using cases::magnitude;
 
-struct Options : engine::Options {
-  explicit Options(const std::string& name) {
-    threads = 2;
-    target = name;
-  }
-};
-
 /// Derivatives with respect to context, log-sum-exp and, in every third case, weights.
 template <class T>
 struct Upstream {
@@ -70,7 +63,8 @@ TEST(EngineBackward, Float64AgreesWithTheOracleTo1e12) {
     const Upstream<double> upstream(one.shape, count++);
     const cases::Gradients expected = cases::run_backward(data.inputs(), upstream.views());
     for (const std::string& target : engine::targets()) {
-      const auto got = cases::run_engine_backward(data.inputs(), upstream.views(), Options(target));
+      const auto got =
+          cases::run_engine_backward(data.inputs(), upstream.views(), cases::options_on(target, 2));
       const auto hold = [&](const auto& a, const auto& b, const char* what) {
         const double relative = difference<double>(a.elements(), b.elements()) /
                                 std::max(magnitude<double>(b.elements()), 1.0);
@@ -105,7 +99,8 @@ TEST(EngineBackward, Float32RoundsLikeAStraightforwardComputation) {
                  cases::entering_score(data.inputs())));
     const double entering = cases::entering_gradient<float>(data.inputs(), upstream.context.view());
     for (const std::string& target : engine::targets()) {
-      const auto got = cases::run_engine_backward(data.inputs(), upstream.views(), Options(target));
+      const auto got =
+          cases::run_engine_backward(data.inputs(), upstream.views(), cases::options_on(target, 2));
       const auto hold = [&](const auto& a, const auto& b, const auto& c, const char* what) {
         const double scale = std::max(magnitude<double>(b.elements()), entering);
         const double allowed =

@@ -17,13 +17,6 @@ using cases::AttentionCase;
 using cases::difference;
 using cases::magnitude;
 
-struct Options : engine::Options {
-  explicit Options(const std::string& name) {
-    threads = 2;
-    target = name;
-  }
-};
-
 TEST(EngineForward, Float64AgreesWithTheOracleTo1e12) {
   omp_set_num_threads(1);  // of the oracle: the sizes are tiny
   std::size_t count = 0;
@@ -33,7 +26,7 @@ TEST(EngineForward, Float64AgreesWithTheOracleTo1e12) {
     const bool with_weights = count++ % 2 == 0;
     const cases::Outputs expected = cases::run_forward(data.inputs());
     for (const std::string& target : engine::targets()) {
-      const auto got = cases::run_engine(data.inputs(), Options(target), with_weights);
+      const auto got = cases::run_engine(data.inputs(), cases::options_on(target, 2), with_weights);
       const auto hold = [&](const auto& a, const auto& b, const char* what) {
         const double relative = difference<double>(a.elements(), b.elements()) /
                                 std::max(magnitude<double>(b.elements()), 1e-300);
@@ -65,7 +58,7 @@ TEST(EngineForward, Float32RoundsLikeAStraightforwardComputation) {
                                                  cases::entering_score(data.inputs())));
     const double largest_value = magnitude<float>(data.value.elements());
     for (const std::string& target : engine::targets()) {
-      const auto got = cases::run_engine(data.inputs(), Options(target), with_weights);
+      const auto got = cases::run_engine(data.inputs(), cases::options_on(target, 2), with_weights);
       const auto hold = [&](const auto& a, const auto& b, const auto& c, double scale,
                             const char* what) {
         const double allowed =

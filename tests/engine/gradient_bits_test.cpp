@@ -18,12 +18,7 @@ constexpr CaseShape kShape{2, 4, 2, 70, 1200, 9, 5};
 
 class GradientBits : public testing::TestWithParam<std::string> {
  protected:
-  engine::Options options(int threads = 1) const {
-    engine::Options result;
-    result.target = GetParam();
-    result.threads = threads;
-    return result;
-  }
+  engine::Options options(int threads = 1) const { return cases::options_on(GetParam(), threads); }
 };
 
 INSTANTIATE_TEST_SUITE_P(Simd, GradientBits, testing::ValuesIn(engine::targets()),

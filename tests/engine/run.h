@@ -13,6 +13,13 @@ struct EngineOutputs {
   Tensor<A, 3> log_sum_exp;
 };
 
+inline engine::Options options_on(const std::string& target, int threads) {
+  engine::Options options;
+  options.target = target;
+  options.threads = threads;
+  return options;
+}
+
 template <class T>
 EngineOutputs<engine::Arithmetic<T>> run_engine(const AttentionInputs<T>& inputs,
                                                 const engine::Options& options,
