@@ -155,6 +155,8 @@ class BoundMask {
   /// The keys that the rules of position and length leave; outside of it nothing is visible. Inside of it
   /// everything is, unless has_pointwise_rules().
   KeyRange key_range(Index b, Index t) const noexcept;
+  /// Whether some rule (causal, window) makes key_range depend on the query.
+  bool depends_on_query() const noexcept { return !bands_.empty(); }
   /// Whether some rule (padding flags, documents, a boolean tensor) decides key by key.
   bool has_pointwise_rules() const noexcept { return !pointwise_.empty(); }
   bool row_sees_a_key(Index b, Index h, Index t) const noexcept;

@@ -76,13 +76,16 @@ class Forward {
   template <class E>
   struct Segment {
     const E* keys;
-    const E* values;
+    kernels::ValueRows<E> values;
     bool finite;
   };
+  /// A segment that pack_segment has packed; `finite` is what it returned.
+  Segment<A> packed_segment(const KvHead& kv, Index segment, const A* keys, const A* values,
+                            bool finite) const noexcept;
   bool pack_segment(const KvHead& kv, Index segment, A* keys, A* values, A* storage) const noexcept;
   Segment<T> cached_segment(const KvHead& kv, Index segment) const noexcept {
     const CachedSegment<T> page = KvCacheAccess::segment(*cache_, kv.b, kv.head, segment);
-    return {page.keys, page.values, page.finite};
+    return {page.keys, {page.values, call_.kernels.panel_width}, page.finite};
   }
   const A* widened_keys(const KvHead& kv, Index segment, const ThreadMemory<A>& own) const noexcept;
   void pack_queries(const TileRows& tile, const ThreadMemory<A>& own) const noexcept;
@@ -143,7 +146,7 @@ kernels::Strided<Arithmetic<T>> Forward<T>::rows_of(const TensorView<const T, 4>
   }
 }
 
-/// Packs a segment; returns whether its values are all finite.
+/// Packs a segment; returns whether its values are all finite, or lie where they are and are not asked.
 template <class T>
 bool Forward<T>::pack_segment(const KvHead& kv, Index segment, A* keys, A* values,
                               A* storage) const noexcept {
@@ -152,8 +155,22 @@ bool Forward<T>::pack_segment(const KvHead& kv, Index segment, A* keys, A* value
   const Index count = std::min(kSegmentKeys, shape.keys - first);
   call_.kernels.pack_keys(rows_of(call_.inputs.key, kv.b, kv.head, first, count, storage), count,
                           depth_, keys);
+  if (plan_.values_in_place) return true;
   return call_.kernels.pack_rows(rows_of(call_.inputs.value, kv.b, kv.head, first, count, storage),
                                  count, shape.value_width, kSegmentKeys, values);
+}
+
+template <class T>
+auto Forward<T>::packed_segment(const KvHead& kv, Index segment, const A* keys, const A* values,
+                                bool finite) const noexcept -> Segment<A> {
+  if constexpr (std::is_same_v<T, A>) {
+    if (plan_.values_in_place) {
+      const kernels::Strided<A> rows =
+          rows_from(call_.inputs.value, kv.b, kv.head, segment * kSegmentKeys);
+      return {keys, {rows.data, rows.row, 1}, true};
+    }
+  }
+  return {keys, {values, call_.kernels.panel_width}, finite};
 }
 
 /// The key panels of a page, as they lie or widened.
@@ -369,9 +386,10 @@ void Forward<T>::run_by_tiles(const ThreadMemory<A>& own) noexcept {
          ++segment) {
       const Index place = segment - plan_.first_segment;
       if (cache_ == nullptr) {
-        const Segment<A> packed{keys + place * key_step_, values + place * value_step_,
-                                finite[place] != 0};
-        attend(tile, segment, packed, own, scratch);
+        attend(tile, segment,
+               packed_segment(kv, segment, keys + place * key_step_, values + place * value_step_,
+                              finite[place] != 0),
+               own, scratch);
       } else {
         attend(tile, segment, cached_segment(kv, segment), own, scratch);
       }
@@ -410,7 +428,8 @@ void Forward<T>::run_by_keys(const ThreadMemory<A>& own) noexcept {
       if (seen) {
         if (cache_ == nullptr) {
           const bool finite = pack_segment(kv, segment, own.keys, own.values, own.row);
-          attend(tile, segment, Segment<A>{own.keys, own.values, finite}, own, scratch);
+          attend(tile, segment, packed_segment(kv, segment, own.keys, own.values, finite), own,
+                 scratch);
         } else {
           attend(tile, segment, cached_segment(kv, segment), own, scratch);
         }

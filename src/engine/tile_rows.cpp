@@ -23,6 +23,10 @@ constexpr std::array<std::uint8_t, kernels::kSegmentKeys> make_all_visible() {
 }
 constexpr auto kAllVisible = make_all_visible();
 
+/// Of a row that sees nothing: read, and then hidden.
+template <class A>
+constexpr std::array<A, kernels::kSegmentKeys> kNoBias{};
+
 struct Row {
   Index b;
   Index h;
@@ -182,6 +186,11 @@ void TileRows::assign(const BoundMask& mask, const RowOrder& order, const KvHead
   const auto& rules = mask.pointwise_rules();
   const Documents* only_documents =
       rules.size() == 1 ? std::get_if<Documents>(&rules.front()) : nullptr;
+  if (!mask.depends_on_query() && only_documents == nullptr) {
+    keys = common = mask.key_range(head.b, 0);
+    std::fill_n(ranges.begin(), rows, keys);
+    return;
+  }
   DocumentRange documents;
   for (Index row = 0; row < rows; ++row) {
     KeyRange& range = ranges[static_cast<std::size_t>(row)];
@@ -233,8 +242,7 @@ bool describe(const Call<T>& call, const TileRows& tile, Index first, Index rows
     if (begin >= end) begin = end = 0;
     std::uint8_t* flags = block.flag_rows[slot].data();
     block.flags[slot] = kAllVisible.data();
-    block.bias[slot] =
-        block.bias_rows[slot].data();  // of a row that sees nothing: read, and then hidden
+    block.bias[slot] = kNoBias<A>.data();
     if (begin < end && call.inputs.bias) {
       block.bias[slot] =
           bias_row<T>(*call.inputs.bias, row, first_key, begin, end, block.bias_rows[slot].data());

@@ -40,8 +40,8 @@ struct BlockRows {
   std::array<double, kernels::kMostBlockRows> offsets;
   std::array<std::uint32_t, kernels::kMostBlockRows> queries;
   std::array<std::uint32_t, kernels::kMostBlockRows> heads;
-  std::array<std::array<std::uint8_t, kernels::kSegmentKeys>, kernels::kMostBlockRows> flag_rows{};
-  std::array<std::array<A, kernels::kSegmentKeys>, kernels::kMostBlockRows> bias_rows{};
+  std::array<std::array<std::uint8_t, kernels::kSegmentKeys>, kernels::kMostBlockRows> flag_rows;
+  std::array<std::array<A, kernels::kSegmentKeys>, kernels::kMostBlockRows> bias_rows;
 };
 
 /// Describes rows [first, first + rows) of the tile against keys [first_key, first_key + keys), at most

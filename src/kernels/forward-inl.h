@@ -125,7 +125,8 @@ HWY_INLINE void match(std::int32_t rows, std::int32_t depth, const T* HWY_RESTRI
   const auto n = static_cast<std::ptrdiff_t>(2 * hn::Lanes(Full<T>()));
   with_rows(rows, [&](auto count) HWY_ATTR {
     for (std::ptrdiff_t first = panels.begin; first < panels.end; first += n) {
-      product<Into::Set, decltype(count)::value>(query, 1, kBlockRows, keys + first * depth, depth,
+      product<Into::Set, decltype(count)::value>(query, 1, kBlockRows,
+                                                 packed_panel<T>(keys + first * depth), depth,
                                                  {target + first, kScoreStride});
     }
   });
@@ -261,14 +262,14 @@ HWY_NOINLINE void aggregate_visible(const Block<T, E>& block, const T* HWY_RESTR
     const std::uint8_t* flags =
         visibility.all || visibility.flags == nullptr ? nullptr : visibility.flags[row];
     for (std::ptrdiff_t column = 0; column < block.columns; column += n) {
-      const E* HWY_RESTRICT values = block.values + column * kSegmentKeys;
+      const E* HWY_RESTRICT values = block.values.data + column * block.values.column;
       V sum0 = hn::Zero(d);
       V sum1 = hn::Zero(d);
       for (std::ptrdiff_t j = begin; j < end; ++j) {
         if (flags != nullptr && flags[j] == 0) continue;
         const V weight = hn::Set(d, weights[j]);
-        sum0 = hn::MulAdd(weight, load_panel(d, values + j * n), sum0);
-        sum1 = hn::MulAdd(weight, load_panel(d, values + j * n + lanes), sum1);
+        sum0 = hn::MulAdd(weight, load_panel(d, values + j * block.values.row), sum0);
+        sum1 = hn::MulAdd(weight, load_panel(d, values + j * block.values.row + lanes), sum1);
       }
       T* HWY_RESTRICT target = context + row * block.columns + column;
       const V d0 = hn::Set(d, decay[row]);
@@ -308,11 +309,13 @@ HWY_NOINLINE void attend_segment(const Block<T, E>& block, const RowState<T>& st
   const auto n = static_cast<std::ptrdiff_t>(2 * hn::Lanes(Full<T>()));
   const std::ptrdiff_t begin = block.visibility.begin;
   const std::ptrdiff_t depth = block.visibility.end - begin;
+  const ValueRows<E>& values = block.values;
   with_rows(block.rows, [&](auto rows) HWY_ATTR {
     for (std::ptrdiff_t column = 0; column < block.columns; column += n) {
       product<Into::Fold, decltype(rows)::value>(
-          block.scores + begin, kScoreStride, 1, block.values + column * kSegmentKeys + begin * n,
-          depth, {state.context + column, block.columns, decay, gain});
+          block.scores + begin, kScoreStride, 1,
+          Panel<E>{values.data + column * values.column + begin * values.row, values.row}, depth,
+          {state.context + column, block.columns, decay, gain});
     }
   });
 }
