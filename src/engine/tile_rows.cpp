@@ -118,18 +118,20 @@ const Arithmetic<T>* bias_row(const TensorView<const T, 4>& bias, const Row& row
   return storage;
 }
 
-/// flags[j] &= bias[j] != −∞; returns whether one is.
+/// flags[j] &= bias[j] != −∞.
 template <class A>
-bool hide_by_bias(const A* bias, std::int32_t begin, std::int32_t end,
+void hide_by_bias(const A* bias, std::int32_t begin, std::int32_t end,
                   std::uint8_t* flags) noexcept {
-  constexpr A kHidden = -std::numeric_limits<A>::infinity();
-  int hidden = 0;
-  for (std::int32_t j = begin; j < end; ++j) hidden += bias[j] == kHidden ? 1 : 0;
-  if (hidden == 0) return false;
   for (std::int32_t j = begin; j < end; ++j) {
-    if (bias[j] == kHidden) flags[j] = 0;
+    if (bias[j] == -std::numeric_limits<A>::infinity()) flags[j] = 0;
   }
-  return true;
+}
+
+/// Asks for what the next segment will read of a dense row: runs of a few lines, a row apart, are not foreseen by the processor.
+template <class E>
+void read_ahead(const E* next) noexcept {
+  constexpr Index kLine = 64 / sizeof(E);
+  for (Index j = 0; j < kernels::kSegmentKeys; j += kLine) __builtin_prefetch(next + j, 0, 2);
 }
 
 /// Draws [begin, end) together to the first and the last visible key; returns whether hidden ones are left between.
@@ -243,9 +245,12 @@ bool describe(const Call<T>& call, const TileRows& tile, Index first, Index rows
     std::uint8_t* flags = block.flag_rows[slot].data();
     block.flags[slot] = kAllVisible.data();
     block.bias[slot] = kNoBias<A>.data();
+    const bool goes_on = range.end > first_key + keys;
     if (begin < end && call.inputs.bias) {
       block.bias[slot] =
           bias_row<T>(*call.inputs.bias, row, first_key, begin, end, block.bias_rows[slot].data());
+      const bool in_place = block.bias[slot] != block.bias_rows[slot].data();
+      if (goes_on && in_place) read_ahead(block.bias[slot] + kernels::kSegmentKeys);
     }
     if (begin < end && (!rules.empty() || call.inputs.bias)) {
       const KeyRange* before =
@@ -265,13 +270,15 @@ bool describe(const Call<T>& call, const TileRows& tile, Index first, Index rows
                                          : nullptr;
         if (stored != nullptr) {
           block.flags[slot] = stored;
+          if (goes_on) read_ahead(stored + kernels::kSegmentKeys);
           holes = tighten(stored, begin, end) || holes;
         } else {
-          std::fill(flags + begin, flags + end, std::uint8_t{1});
-          for (const auto& rule : rules) apply(rule, row, first_key, begin, end, flags);
           const bool by_bias =
-              call.inputs.bias && hide_by_bias<A>(block.bias[slot], begin, end, flags);
+              call.inputs.bias && call.kernels.has_lowest(block.bias[slot] + begin, end - begin);
           if (!rules.empty() || by_bias) {
+            std::fill(flags + begin, flags + end, std::uint8_t{1});
+            for (const auto& rule : rules) apply(rule, row, first_key, begin, end, flags);
+            if (by_bias) hide_by_bias<A>(block.bias[slot], begin, end, flags);
             block.flags[slot] = flags;
             holes = tighten(flags, begin, end) || holes;
           }

@@ -30,6 +30,24 @@ HWY_INLINE PanelRange panels_of(const Visibility& visibility) {
   return {visibility.begin / n * n, (visibility.end + n - 1) / n * n};
 }
 
+/// Whether one of the numbers is −∞.
+template <class T>
+HWY_NOINLINE bool has_lowest(const T* HWY_RESTRICT numbers, std::ptrdiff_t count) noexcept {
+  const Full<T> d;
+  const auto lanes = static_cast<std::ptrdiff_t>(hn::Lanes(d));
+  constexpr T kLowest = -std::numeric_limits<T>::infinity();
+  auto found = hn::FirstN(d, 0);
+  std::ptrdiff_t j = 0;
+  for (; j + lanes <= count; j += lanes) {
+    found = hn::Or(found, hn::Eq(hn::LoadU(d, numbers + j), hn::Set(d, kLowest)));
+  }
+  if (!hn::AllFalse(d, found)) return true;
+  for (; j < count; ++j) {
+    if (numbers[j] == kLowest) return true;
+  }
+  return false;
+}
+
 /// NaN for NaN, which Highway's own converts to an integer on its way.
 template <class D, class V>
 HWY_INLINE V tanh_of(D d, V x) {
@@ -105,15 +123,17 @@ HWY_INLINE void set_hidden(const Visibility& visibility, int row, const PanelRan
     const hn::RebindToUnsigned<Full<T>> bits;
     const hn::Rebind<std::uint8_t, Full<T>> bytes;
     const auto lanes = static_cast<std::ptrdiff_t>(hn::Lanes(d));
+    const auto hide_one = [&](std::ptrdiff_t j) { scores[j] = flags[j] != 0 ? scores[j] : hidden; };
     std::ptrdiff_t j = begin;
+    for (; j < end && j % lanes != 0; ++j) hide_one(j);
     for (; j + lanes <= end; j += lanes) {
       const auto shown =
           hn::Gt(promote_flags<Bits>(bits, hn::LoadU(bytes, flags + j)), hn::Zero(bits));
       const auto kept =
-          hn::IfThenElse(hn::RebindMask(d, shown), hn::LoadU(d, scores + j), hn::Set(d, hidden));
-      hn::StoreU(kept, d, scores + j);
+          hn::IfThenElse(hn::RebindMask(d, shown), hn::Load(d, scores + j), hn::Set(d, hidden));
+      hn::Store(kept, d, scores + j);
     }
-    for (; j < end; ++j) scores[j] = flags[j] != 0 ? scores[j] : hidden;
+    for (; j < end; ++j) hide_one(j);
   }
 }
 

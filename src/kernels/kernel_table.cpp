@@ -28,6 +28,7 @@ KernelTable<T> make_table() {
   table.pack_rows = &pack_rows<T>;
   table.pack_keys = &pack_keys<T>;
   table.pack_query = &pack_query<T>;
+  table.has_lowest = &has_lowest<T>;
   table.multiply = &multiply_block<T>;
   table.attend = &attend_segment<T, T>;
   if constexpr (std::is_same_v<T, float>) {

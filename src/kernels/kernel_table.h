@@ -175,6 +175,8 @@ struct KernelTable {
   /// rows × depth elements times `scale` into one query block; absent rows stay what they were.
   void (*pack_query)(const Strided<T>& source, std::ptrdiff_t rows, std::ptrdiff_t depth, T scale,
                      T* target) noexcept = nullptr;
+  /// Whether one of the numbers is −∞.
+  bool (*has_lowest)(const T* numbers, std::ptrdiff_t count) noexcept = nullptr;
   /// sums [count][n] at this step = a block of rows times a panel [depth][n]; with `add`, which a whole block only may have,
   /// += that. Fewer rows than a block: reads and writes as many as the next compiled one has.
   void (*multiply)(const Rows<T>& rows, const T* panel, std::ptrdiff_t count, std::ptrdiff_t depth,
