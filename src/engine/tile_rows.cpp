@@ -134,8 +134,11 @@ void read_ahead(const E* next) noexcept {
   for (Index j = 0; j < kernels::kSegmentKeys; j += kLine) __builtin_prefetch(next + j, 0, 2);
 }
 
-/// Draws [begin, end) together to the first and the last visible key; returns whether hidden ones are left between.
+/// Draws [begin, end) together to the first and the last visible key; returns whether hidden ones are left between. Then
+/// to whole vectors only: their flags are asked anyhow, and ends that differ from row to row are hard to foresee.
 bool tighten(const std::uint8_t* flags, std::int32_t& begin, std::int32_t& end) noexcept {
+  const std::int32_t least = begin;
+  const std::int32_t most = end;
   const auto length = static_cast<std::size_t>(end - begin);
   const auto* first = static_cast<const std::uint8_t*>(std::memchr(flags + begin, 1, length));
   if (first == nullptr) {
@@ -144,7 +147,11 @@ bool tighten(const std::uint8_t* flags, std::int32_t& begin, std::int32_t& end) 
   }
   begin = static_cast<std::int32_t>(first - flags);
   while (flags[end - 1] == 0) --end;
-  return std::memchr(flags + begin, 0, static_cast<std::size_t>(end - begin)) != nullptr;
+  if (std::memchr(flags + begin, 0, static_cast<std::size_t>(end - begin)) == nullptr) return false;
+  constexpr std::int32_t kWhole = 32;  // a multiple of every target's vectors
+  begin = std::max(least, begin / kWhole * kWhole);
+  end = std::min(most, (end + kWhole - 1) / kWhole * kWhole);
+  return true;
 }
 
 /// From the first to the last key of a row's document. Rows come in order, so that a search goes on from the row before.
