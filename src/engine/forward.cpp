@@ -138,6 +138,10 @@ kernels::Strided<Arithmetic<T>> Forward<T>::rows_of(const TensorView<const T, 4>
   } else {
     const Index width = source.shape(3);
     for (Index row = 0; row < count; ++row) {
+      if (rows.column == 1) {
+        kernels::widen(*plan_.target, rows.data + row * rows.row, width, storage + row * width);
+        continue;
+      }
       for (Index d = 0; d < width; ++d) {
         storage[row * width + d] = widened<A>(rows.data[row * rows.row + d * rows.column]);
       }

@@ -44,8 +44,8 @@ KernelTable<T> make_table() {
 }
 
 Target describe_target() {
-  return {hwy::TargetName(HWY_TARGET), make_table<float>(), make_table<double>(), &widen_float16,
-          &widen_bfloat16};
+  return {hwy::TargetName(HWY_TARGET), make_table<float>(), make_table<double>(),
+          &widen_row<Float16>, &widen_row<BFloat16>};
 }
 
 }  // namespace qkv::kernels::HWY_NAMESPACE

@@ -42,7 +42,7 @@ struct Target2D {
   const T* gain = nullptr;
 };
 
-/// A vector of a panel, of numbers stored as they are, aligned or not, or in 16 bits.
+/// A vector of numbers stored as they are or in 16 bits, aligned or not.
 template <class D>
 HWY_INLINE hn::Vec<D> load_panel(D d, const hn::TFromD<D>* HWY_RESTRICT from) {
   return hn::LoadU(d, from);
@@ -52,14 +52,14 @@ HWY_INLINE hn::Vec<D> load_panel(D d, const Float16* HWY_RESTRICT from) {
   const hn::Rebind<std::uint16_t, D> bits;
   const hn::Rebind<hwy::float16_t, D> halves;
   const auto* raw = reinterpret_cast<const std::uint16_t*>(from);
-  return hn::PromoteTo(d, hn::BitCast(halves, hn::Load(bits, raw)));
+  return hn::PromoteTo(d, hn::BitCast(halves, hn::LoadU(bits, raw)));
 }
 template <class D>
 HWY_INLINE hn::Vec<D> load_panel(D d, const BFloat16* HWY_RESTRICT from) {
   const hn::Rebind<std::uint16_t, D> bits;
   const hn::Rebind<hwy::bfloat16_t, D> halves;
   const auto* raw = reinterpret_cast<const std::uint16_t*>(from);
-  return hn::PromoteTo(d, hn::BitCast(halves, hn::Load(bits, raw)));
+  return hn::PromoteTo(d, hn::BitCast(halves, hn::LoadU(bits, raw)));
 }
 
 /// The right operand of a product: rows of two vectors, `step` elements apart.
