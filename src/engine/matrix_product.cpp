@@ -117,9 +117,9 @@ class MatrixProduct {
         const Index columns = std::min(n, b_.columns - panel * n);
         for (Index first = 0; first < count; first += step) {
           const Index here = std::min(step, count - first);
-          kernels::Rows<T> block{rows + first * depth + run * step, 1, step};
+          kernels::Rows<T> block{rows + first * depth + run * step, step};
           if (in_place(here)) {
-            block = {a_.data + first_row + first + run * a_.column_step, 1, a_.column_step};
+            block = {a_.data + first_row + first + run * a_.column_step, a_.column_step};
           }
           const T* panel_run = packed + ((panel - first_panel) * depth + run) * n;
           T* target = c_ + (first_row + first) * b_.columns + panel * n;

@@ -152,11 +152,10 @@ struct GradientTile {
   T* value_gradient = nullptr;  ///< [kGradientKeys][value_columns], added to
 };
 
-/// A block of rows for a product: row i at depth k is data[i·row + k·depth].
+/// A block of rows for a product: row i at depth k is data[i + k·depth].
 template <class T>
 struct Rows {
   const T* data = nullptr;
-  std::ptrdiff_t row = 1;
   std::ptrdiff_t depth = 0;
 };
 

@@ -147,13 +147,13 @@ HWY_NOINLINE void multiply_block(const Rows<T>& rows, const T* panel, std::ptrdi
                                  std::ptrdiff_t depth, T* sums, std::ptrdiff_t step,
                                  bool add) noexcept {
   if (add && count == kBlockRows) {
-    product<Into::Add, kBlockRows>(rows.data, rows.row, rows.depth, packed_panel<T>(panel), depth,
+    product<Into::Add, kBlockRows>(rows.data, 1, rows.depth, packed_panel<T>(panel), depth,
                                    Target2D<T>{sums, step});
     return;
   }
   with_rows(static_cast<std::int32_t>(count), [&](auto compiled) HWY_ATTR {
-    product<Into::Set, decltype(compiled)::value>(
-        rows.data, rows.row, rows.depth, packed_panel<T>(panel), depth, Target2D<T>{sums, step});
+    product<Into::Set, decltype(compiled)::value>(rows.data, 1, rows.depth, packed_panel<T>(panel),
+                                                  depth, Target2D<T>{sums, step});
   });
 }
 
