@@ -15,7 +15,7 @@ using kernels::kSegmentKeys;
 /// Up to this many rows a kv head, the keys are divided among threads instead of the rows.
 constexpr Index kFewRows = kTileRows;
 /// Up to this many rows a kv head, copying the values costs more than it brings.
-constexpr Index kRowsWorthACopy = 256;
+constexpr Index kRowsWorthACopy = 768;
 /// Parts of the work a thread, so that they end at about the same time.
 constexpr Index kPartsAThread = 4;
 

@@ -309,9 +309,12 @@ HWY_NOINLINE void attend_segment(const Block<T, E>& block, const RowState<T>& st
   T next_sum[kPadded] = {};
   T decay[kPadded] = {};
   T gain[kPadded] = {};
+  // One loop after the other: the rows of each do not wait for one another, as a row's steps do.
+  for (int row = 0; row < block.rows; ++row) {
+    next_max[row] = row_max(block.scores + row * kScoreStride, panels);
+  }
   for (int row = 0; row < block.rows; ++row) {
     T* scores = block.scores + row * kScoreStride;
-    next_max[row] = row_max(scores, panels);
     const T reference = reference_of(next_max[row]);
     next_sum[row] = block.base == 1 ? exponentiate<false>(scores, panels, reference, block.base)
                                     : exponentiate<true>(scores, panels, reference, block.base);
