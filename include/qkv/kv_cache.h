@@ -90,5 +90,15 @@ template <class T>
 void forward(const KvCache<T>& cache, const AttentionInputs<T>& inputs,
              const AttentionOutputs<Arithmetic<T>>& outputs, const Options& options = {});
 
+/// How that call would run; of the cache only the lengths are read. Throws like it.
+template <class T>
+Plan plan(const KvCache<T>& cache, const AttentionInputs<T>& inputs, const Options& options = {},
+          bool with_weights = false);
+
+/// Throws like plan, and where there is no such sequence or kv head.
+template <class T>
+BlockMap map_blocks(const KvCache<T>& cache, const AttentionInputs<T>& inputs, Index sequence,
+                    Index kv_head, const Options& options = {});
+
 }  // namespace engine
 }  // namespace qkv

@@ -38,6 +38,10 @@ class KvCacheAccess {
   template <class T>
   static CachedSegment<T> segment(const KvCache<T>& cache, Index sequence, Index kv_head,
                                   Index number) noexcept;
+
+  /// A cache that holds as many tokens of each sequence, appended at once, but no page: to be planned, for plans read none.
+  template <class T>
+  static KvCache<T> without_pages(const KvCacheOptions& options, const std::vector<Index>& lengths);
 };
 
 }  // namespace qkv

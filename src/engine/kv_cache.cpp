@@ -235,9 +235,22 @@ CachedSegment<T> KvCacheAccess::segment(const KvCache<T>& cache, Index sequence,
           page.finite[static_cast<std::size_t>(kv_head)]};
 }
 
-#define QKV_INSTANTIATE(T)   \
-  template class KvCache<T>; \
-  template CachedSegment<T> KvCacheAccess::segment(const KvCache<T>&, Index, Index, Index) noexcept;
+template <class T>
+KvCache<T> KvCacheAccess::without_pages(const KvCacheOptions& options,
+                                        const std::vector<Index>& lengths) {
+  KvCache<T> cache(options);
+  for (std::size_t b = 0; b < cache.sequences_.size(); ++b) {
+    cache.sequences_[b].length = lengths[b];
+  }
+  return cache;
+}
+
+#define QKV_INSTANTIATE(T)                                                          \
+  template class KvCache<T>;                                                        \
+  template CachedSegment<T> KvCacheAccess::segment(const KvCache<T>&, Index, Index, \
+                                                   Index) noexcept;                 \
+  template KvCache<T> KvCacheAccess::without_pages(const KvCacheOptions&,           \
+                                                   const std::vector<Index>&);
 QKV_INSTANTIATE(double)
 QKV_INSTANTIATE(float)
 QKV_INSTANTIATE(Float16)
