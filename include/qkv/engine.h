@@ -36,7 +36,7 @@ using Arithmetic = std::conditional_t<std::is_same_v<T, double>, double, float>;
 std::vector<std::string> targets();
 
 /// Memory that calls reuse. It grows to what the largest call needed and is freed with the object. A call that finds it
-/// large enough asks for no memory, but for a few bytes a rule of its mask and a sample.
+/// large enough asks for no memory at all, whatever its mask and its batch.
 class Workspace {
  public:
   Workspace();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "qkv/kv_cache.h"
@@ -42,6 +43,11 @@ class KvCacheAccess {
   /// A cache that holds as many tokens of each sequence, appended at once, but no page: to be planned, for plans read none.
   template <class T>
   static KvCache<T> without_pages(const KvCacheOptions& options, const std::vector<Index>& lengths);
+  /// Tokens of each sequence.
+  template <class T>
+  static std::span<const Index> lengths(const KvCache<T>& cache) noexcept {
+    return cache.lengths_;
+  }
 };
 
 }  // namespace qkv

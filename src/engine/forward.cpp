@@ -521,9 +521,9 @@ template <class T>
 void forward(const KvCache<T>& cache, const AttentionInputs<T>& inputs,
              const AttentionOutputs<Arithmetic<T>>& outputs, const Options& options) {
   constexpr std::string_view kOperation = "engine::forward(cache)";
-  const CachedCall<T> call = validate_cached(kOperation, cache, inputs, options);
-  validate_outputs(kOperation, call.inputs, call.plan.shape, outputs);
-  run<T>(call.inputs, &cache, call.plan, outputs, call.setting, options);
+  const CachedCall call = validate_cached(kOperation, cache, inputs, options);
+  validate_outputs(kOperation, inputs, call.plan.shape, outputs);
+  run<T>(inputs, &cache, call.plan, outputs, call.setting, options);
 }
 
 template <class T>

@@ -304,8 +304,7 @@ bool describe(const Call<T>& call, const TileRows& tile, Index first, Index rows
     if (call.inputs.alibi) {
       block.slopes[slot] =
           static_cast<A>(call.inputs.alibi->slopes[static_cast<std::size_t>(row.h)]);
-      block.offsets[slot] = static_cast<double>(
-          row.t + call.plan.alibi_offsets[static_cast<std::size_t>(row.b)] - first_key);
+      block.offsets[slot] = static_cast<double>(row.t + call.plan.alibi_offset(row.b) - first_key);
     }
   }
   if (least >= most) return false;
