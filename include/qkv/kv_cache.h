@@ -75,6 +75,7 @@ class KvCache {
     Index first = 0;
   };
   struct FreshPage;
+  std::size_t page_bytes() const;
 
   std::size_t checked(const char* operation, Index sequence) const;
   void add_fresh_pages(std::size_t sequence, Index tokens, std::vector<FreshPage>& fresh);

@@ -170,7 +170,7 @@ class BoundMask {
   /// everything is, unless has_pointwise_rules().
   KeyRange key_range(Index b, Index t) const noexcept;
   /// Whether some rule (causal, window) makes key_range depend on the query.
-  bool depends_on_query() const noexcept { return !bands_.empty(); }
+  bool depends_on_query() const noexcept;
   /// Whether some rule (padding flags, documents, a boolean tensor) decides key by key.
   bool has_pointwise_rules() const noexcept { return !pointwise_.empty(); }
   bool row_sees_a_key(Index b, Index h, Index t) const noexcept;

@@ -310,6 +310,10 @@ KeyRange BoundMask::key_range(Index b, Index t) const noexcept {
   return range;
 }
 
+bool BoundMask::depends_on_query() const noexcept {
+  return !cached_lengths_.empty() || (rules_ != nullptr && !rules_->bands.empty());
+}
+
 bool BoundMask::passes_pointwise_rules(Index b, Index h, Index t, Index s) const noexcept {
   const auto at = [](const auto& tensor, Index sample, Index position) {
     return tensor(broadcast_index(tensor.shape(0), sample), position);

@@ -1,6 +1,7 @@
 #include "qkv/kv_cache.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cmath>
@@ -35,6 +36,9 @@ TensorView<const T, 3> sequence_of(const TensorView<const T, 4>& view, Index b) 
 
 bool is_finite(double x) { return std::isfinite(x); }
 
+/// The system's huge pages are as large on x86-64, and on AArch64 with pages of 4 KiB.
+constexpr std::size_t kHugePage = std::size_t{2} << 20U;
+
 /// Pages that hold so many tokens.
 std::size_t pages_of(Index tokens) {
   return static_cast<std::size_t>((tokens + kSegmentKeys - 1) / kSegmentKeys);
@@ -42,27 +46,14 @@ std::size_t pages_of(Index tokens) {
 
 }  // namespace
 
-template <class T>
-KvCache<T>::Page::Page(Index kv_heads, Index elements)
-    : head_elements(elements),
-      bytes(engine::aligned_bytes(engine::product({kv_heads, elements}), sizeof(T))),
-      data(nullptr),
-      finite(static_cast<std::size_t>(kv_heads), true) {
-  data = static_cast<T*>(::operator new (bytes, std::align_val_t{engine::kAlignment}));
-  std::memset(static_cast<void*>(data), 0, bytes);
+PageMemory::PageMemory(std::size_t bytes)
+    : alignment_(std::align_val_t{bytes < kHugePage ? engine::kAlignment : kHugePage}),
+      data_(static_cast<std::byte*>(::operator new (bytes, alignment_))) {
+  if (bytes >= kHugePage) ::madvise(data_, bytes, MADV_HUGEPAGE);  // a wish
+  std::memset(data_, 0, bytes);
 }
 
-template <class T>
-KvCache<T>::Page::Page(const Page& other)
-    : head_elements(other.head_elements), bytes(other.bytes), data(nullptr), finite(other.finite) {
-  data = static_cast<T*>(::operator new (bytes, std::align_val_t{engine::kAlignment}));
-  std::memcpy(static_cast<void*>(data), static_cast<const void*>(other.data), bytes);
-}
-
-template <class T>
-KvCache<T>::Page::~Page() {
-  ::operator delete (data, std::align_val_t{engine::kAlignment});
-}
+PageMemory::~PageMemory() { ::operator delete (data_, alignment_); }
 
 template <class T>
 KvCache<T>::KvCache(KvCacheOptions options) : options_(std::move(options)) {
@@ -84,9 +75,7 @@ KvCache<T>::KvCache(KvCacheOptions options) : options_(std::move(options)) {
   panel_width_ = kernels::table_of<engine::Arithmetic<T>>(*setting.target).panel_width;
   value_columns_ =
       (std::max<Index>(options_.value_width, 1) + panel_width_ - 1) / panel_width_ * panel_width_;
-  static_cast<void>(
-      engine::product({options_.kv_heads, kSegmentKeys, options_.key_width + value_columns_,
-                       static_cast<Index>(sizeof(T))}));
+  static_cast<void>(page_bytes());  // fits
   sequences_.resize(static_cast<std::size_t>(options_.batch));
   lengths_.resize(sequences_.size());
 }
@@ -116,16 +105,30 @@ void KvCache<T>::add_fresh_pages(std::size_t sequence, Index tokens,
   auto& pages = sequences_[sequence].pages;
   const std::size_t end = pages_of(lengths_[sequence] + tokens);
   if (end > pages.capacity()) pages.reserve(std::max(end, 2 * pages.capacity()));
+  const std::size_t bytes = page_bytes();
+  // Small pages share a huge one.
+  const std::size_t most_together = std::max<std::size_t>(1, kHugePage / bytes);
+  std::shared_ptr<PageMemory> memory;
+  std::size_t room = 0;  // pages that are left in it
   for (auto number = static_cast<std::size_t>(lengths_[sequence] / kSegmentKeys); number < end;
        ++number) {
-    if (number >= pages.size() || pages[number] == nullptr) {
-      fresh.push_back(
-          {sequence, number,
-           std::make_shared<Page>(options_.kv_heads,
-                                  kSegmentKeys * (options_.key_width + value_columns_))});
-    } else if (pages[number].use_count() > 1) {
-      fresh.push_back({sequence, number, std::make_shared<Page>(*pages[number])});
+    const Page* shared = number < pages.size() ? pages[number].get() : nullptr;
+    if (shared != nullptr && pages[number].use_count() == 1) continue;
+    if (room == 0) {
+      room = std::min(end - number, most_together);
+      memory = std::make_shared<PageMemory>(room * bytes);
     }
+    auto page = std::make_shared<Page>();
+    page->memory = memory;
+    page->data = reinterpret_cast<T*>(memory->data() + --room * bytes);
+    page->head_elements = kSegmentKeys * (options_.key_width + value_columns_);
+    if (shared == nullptr) {
+      page->finite.assign(static_cast<std::size_t>(options_.kv_heads), true);
+    } else {
+      page->finite = shared->finite;
+      std::memcpy(static_cast<void*>(page->data), static_cast<const void*>(shared->data), bytes);
+    }
+    fresh.push_back({sequence, number, std::move(page)});
   }
 }
 
@@ -251,11 +254,18 @@ Index KvCache<T>::first(Index sequence) const {
 
 template <class T>
 std::size_t KvCache<T>::bytes() const noexcept {
-  std::size_t sum = 0;
+  std::size_t pages = 0;
   for (const Sequence& sequence : sequences_) {
-    for (const auto& page : sequence.pages) sum += page == nullptr ? 0 : page->bytes;
+    for (const auto& page : sequence.pages) pages += page == nullptr ? 0U : 1U;
   }
-  return sum;
+  return pages * page_bytes();
+}
+
+template <class T>
+std::size_t KvCache<T>::page_bytes() const {
+  return engine::aligned_bytes(
+      engine::product({options_.kv_heads, kSegmentKeys, options_.key_width + value_columns_}),
+      sizeof(T));
 }
 
 template <class T>
@@ -273,7 +283,7 @@ KvCache<T> KvCacheAccess::without_pages(const KvCacheOptions& options,
                                         const std::vector<Index>& lengths) {
   KvCache<T> cache(options);
   for (std::size_t b = 0; b < cache.sequences_.size(); ++b) {
-    cache.sequences_[b].length = lengths[b];
+    cache.lengths_[b] = lengths[b];
   }
   return cache;
 }

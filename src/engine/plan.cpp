@@ -155,8 +155,8 @@ struct CheckedCall {
 };
 
 template <class T>
-Call<T> call_of(const CachedCall<T>& cached) {
-  return {cached.inputs, cached.plan, kernels::table_of<Arithmetic<T>>(*cached.setting.target),
+Call<T> call_of(const AttentionInputs<T>& inputs, const CachedCall& cached) {
+  return {inputs, cached.plan, kernels::table_of<Arithmetic<T>>(*cached.setting.target),
           cached.setting.dropout};
 }
 
@@ -176,8 +176,8 @@ Plan plan(const AttentionInputs<T>& inputs, const Options& options, bool with_we
 template <class T>
 Plan plan(const KvCache<T>& cache, const AttentionInputs<T>& inputs, const Options& options,
           bool with_weights) {
-  const CachedCall<T> cached = validate_cached("engine::plan(cache)", cache, inputs, options);
-  return plan_forward_blocks(call_of(cached), cached.setting,
+  const CachedCall cached = validate_cached("engine::plan(cache)", cache, inputs, options);
+  return plan_forward_blocks(call_of(inputs, cached), cached.setting,
                              {.with_weights = with_weights, .cached = true});
 }
 
@@ -209,8 +209,8 @@ template <class T>
 BlockMap map_blocks(const KvCache<T>& cache, const AttentionInputs<T>& inputs, Index sequence,
                     Index kv_head, const Options& options) {
   constexpr std::string_view kOperation = "engine::map_blocks(cache)";
-  const CachedCall<T> cached = validate_cached(kOperation, cache, inputs, options);
-  return map_head(kOperation, call_of(cached), kSegmentKeys, {sequence, kv_head});
+  const CachedCall cached = validate_cached(kOperation, cache, inputs, options);
+  return map_head(kOperation, call_of(inputs, cached), kSegmentKeys, {sequence, kv_head});
 }
 
 template <class T>
