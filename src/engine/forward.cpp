@@ -79,6 +79,15 @@ class Forward {
     kernels::ValueRows<E> values;
     bool finite;
   };
+  /// Asks for the beginning of a segment, which lies in another page than what is read before it.
+  template <class E>
+  static void read_ahead(const Segment<E>& segment) noexcept {
+    constexpr Index kBytes = 8192;
+    constexpr Index kLine = 64 / sizeof(E);
+    for (Index i = 0; i < kBytes / static_cast<Index>(sizeof(E)); i += kLine) {
+      __builtin_prefetch(segment.keys + i, 0, 2);
+    }
+  }
   /// A segment that pack_segment has packed; `finite` is what it returned.
   Segment<A> packed_segment(const KvHead& kv, Index segment, const A* keys, const A* values,
                             bool finite) const noexcept;
@@ -424,17 +433,19 @@ void Forward<T>::run_by_keys(const ThreadMemory<A>& own) noexcept {
     const Index begin = plan_.segments * run / plan_.runs;
     const Index end = plan_.segments * (run + 1) / plan_.runs;
     if (plan_.runs == 1) start(tile, own, true);
+    const auto seen = [&](Index segment) {
+      return segment * kSegmentKeys < tile.keys.end && (segment + 1) * kSegmentKeys > tile.keys.begin;
+    };
     for (Index place = begin; place < end; ++place) {
       const Index segment = plan_.first_segment + place;
       if (plan_.runs > 1) start(tile, own, false);
-      const bool seen =
-          segment * kSegmentKeys < tile.keys.end && (segment + 1) * kSegmentKeys > tile.keys.begin;
-      if (seen) {
+      if (seen(segment)) {
         if (cache_ == nullptr) {
           const bool finite = pack_segment(kv, segment, own.keys, own.values, own.row);
           attend(tile, segment, packed_segment(kv, segment, own.keys, own.values, finite), own,
                  scratch);
         } else {
+          if (place + 1 < end && seen(segment + 1)) read_ahead(cached_segment(kv, segment + 1));
           attend(tile, segment, cached_segment(kv, segment), own, scratch);
         }
       }

@@ -48,12 +48,12 @@ std::size_t pages_of(Index tokens) {
 
 PageMemory::PageMemory(std::size_t bytes)
     : alignment_(std::align_val_t{bytes < kHugePage ? engine::kAlignment : kHugePage}),
-      data_(static_cast<std::byte*>(::operator new (bytes, alignment_))) {
+      data_(static_cast<std::byte*>(::operator new(bytes, alignment_))) {
   if (bytes >= kHugePage) ::madvise(data_, bytes, MADV_HUGEPAGE);  // a wish
   std::memset(data_, 0, bytes);
 }
 
-PageMemory::~PageMemory() { ::operator delete (data_, alignment_); }
+PageMemory::~PageMemory() { ::operator delete(data_, alignment_); }
 
 template <class T>
 KvCache<T>::KvCache(KvCacheOptions options) : options_(std::move(options)) {
