@@ -434,7 +434,8 @@ void Forward<T>::run_by_keys(const ThreadMemory<A>& own) noexcept {
     const Index end = plan_.segments * (run + 1) / plan_.runs;
     if (plan_.runs == 1) start(tile, own, true);
     const auto seen = [&](Index segment) {
-      return segment * kSegmentKeys < tile.keys.end && (segment + 1) * kSegmentKeys > tile.keys.begin;
+      return segment * kSegmentKeys < tile.keys.end &&
+             (segment + 1) * kSegmentKeys > tile.keys.begin;
     };
     for (Index place = begin; place < end; ++place) {
       const Index segment = plan_.first_segment + place;
