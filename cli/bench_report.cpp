@@ -17,8 +17,6 @@ using bench::Measured;
 using nlohmann::json;
 
 constexpr std::size_t kWidth = 100;  // of every line
-constexpr const char* kRow =
-    "  {:<14} {:>7} {:>7} {:>7} {:>5} {:>6} | {:>7} {:>5} {:>6} {:>6} | {:>7} {:>5}\n";
 constexpr double kMebibyte = 1024.0 * 1024.0;
 
 /// Three digits.
@@ -30,6 +28,15 @@ std::string duration(double seconds) {
   if (seconds < 0.9995e-3) return digits(1e6 * seconds) + " µs";
   if (seconds < 0.9995) return digits(1e3 * seconds) + " ms";
   return digits(seconds) + " s";
+}
+
+/// A line of the table, without blanks at its end.
+template <class... Cells>
+std::string table_row(const Cells&... cells) {
+  std::string line = fmt::format(
+      "  {:<14} {:>7} {:>7} {:>7} {:>5} {:>6} | {:>7} {:>5} {:>6} {:>6} | {:>7} {:>5}", cells...);
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line + "\n";
 }
 
 /// A text that goes on under its first line's indent, and two columns further right.
@@ -106,15 +113,15 @@ std::string row_text(const BenchReport& report, const BenchRow& row) {
     const bool decodes = one.operation == bench::Operation::Decode;
     const PeerCells peer = cells_of(report, row, row.peer);
     const double oracle = row.oracle.seconds(one);
-    text = fmt::format(
-        fmt::runtime(kRow), shape(one), duration(row.ours.best), duration(row.ours.median),
-        digits(one.work() / row.ours.best / 1e9) + (decodes ? " GB" : ""),
-        percent(report.part_of_limit(row, row.ours)), memory(row.ours), peer.time, peer.part,
-        peer.memory, peer.ratio, duration(oracle), fmt::format("{:.0f}", oracle / row.ours.best));
+    text = table_row(shape(one), duration(row.ours.best), duration(row.ours.median),
+                     digits(one.work() / row.ours.best / 1e9) + (decodes ? " GB" : ""),
+                     percent(report.part_of_limit(row, row.ours)), memory(row.ours), peer.time,
+                     peer.part, peer.memory, peer.ratio, duration(oracle),
+                     fmt::format("{:.0f}", oracle / row.ours.best));
     if (row.flex) {
       const PeerCells flex = cells_of(report, row, row.flex);
-      text += fmt::format(fmt::runtime(kRow), "FlexAttention", "", "", "", "", "", flex.time,
-                          flex.part, flex.memory, flex.ratio, "", "");
+      text += table_row("FlexAttention", "", "", "", "", "", flex.time, flex.part, flex.memory,
+                        flex.ratio, "", "");
     }
   }
   if (!row.flex_missing.empty()) {
@@ -244,7 +251,9 @@ std::string bench_text(const BenchReport& report) {
   std::string text = fmt::format(
       "qkv's engine on {}, {} thread{}, {} rounds a case or more, inputs from N(0,1).\n",
       report.target, report.threads, report.threads == 1 ? "" : "s", report.rounds);
-  for (const std::string& line : report.peer) text += filled(2, "with " + line);
+  for (std::size_t i = 0; i < report.peer.size(); ++i) {
+    text += i == 0 ? filled(2, "with " + report.peer[i]) : filled(7, report.peer[i]);
+  }
   for (const std::string& line : report.flex) text += filled(2, "with " + line);
   if (!report.missing.empty()) text += filled(2, "without PyTorch: " + report.missing);
   if (report.load > 0.5) {
@@ -264,8 +273,8 @@ std::string bench_text(const BenchReport& report) {
       "it computed, and how many times ours is as fast; measured when it made them, and in rounds "
       "for half a second a case.");
   text += "\n";
-  text += fmt::format(fmt::runtime(kRow), "BxHxTxD", "best", "median", "GFLOP/s", "limit", "MiB",
-                      "PyTorch", "limit", "MiB", "ratio", "oracle", "times");
+  text += table_row("BxHxTxD", "best", "median", "GFLOP/s", "limit", "MiB", "PyTorch", "limit",
+                    "MiB", "ratio", "oracle", "times");
   std::string last;
   for (const BenchRow& row : report.rows) {
     if (heading(row) != last) text += heading(row) + "\n";

@@ -92,7 +92,7 @@ TEST(PlanCommand, OfBackward) {
             HasSubstr("by keys, 1 chunk a kv head; past each go all rows, in 1 tile of 48\n"),
             HasSubstr("whole      3 of 3 kv heads\n"), HasSubstr("dropout    off\n"),
             HasSubstr("  workspace  "),
-            HasSubstr("kv heads 0-2                0          8          8"),
+            HasSubstr("kv heads 0-2              0          8          8"),
             HasSubstr("          0 #+\n")));
   std::vector<std::string> as_json = sizes;
   as_json.insert(as_json.end(), {"--json", "--dropout", "0.1"});
@@ -182,7 +182,7 @@ INSTANTIATE_TEST_SUITE_P(
                  "plan: --backward: expected --dtype float32 or float64, got float16"},
         BadInput{"BackwardOfACache", {"--backward", "--cache"}, "--backward excludes --cache"},
         BadInput{
-            "BackwardWithWeights", {"--backward", "--weights"}, "--backward excludes --weights"},
+            "BackwardWithWeights", {"--backward", "--weights"}, "--weights excludes --backward"},
         BadInput{
             "CacheWindowWithoutACache", {"--cache-window", "5"}, "--cache-window requires --cache"},
         BadInput{"CacheOfTwoSizes",
