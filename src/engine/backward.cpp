@@ -124,7 +124,7 @@ void run_chunks(const BackwardWork<T>& work, std::atomic<Index>& next,
   const BackwardPlan& plan = work.plan;
   BlockRows<T> scratch;
   const bool serial = heads_share_a_bias(work);
-  const Index whole = serial ? 0 : plan.kv_heads - plan.kv_heads % plan.threads;
+  const Index whole = serial ? 0 : plan.whole_heads;
   for (;;) {
     const Index item = next.fetch_add(1, std::memory_order_relaxed);
     if (item < whole) {
