@@ -62,7 +62,7 @@ void pack_tile(const BackwardWork<T>& work, QueryTile& tile,
                const GradientMemory<T>& own) noexcept {
   const RowOrder order = work.order();
   const TileRows& rows = tile.rows;
-  const bool finite_queries = pack_rows(work, work.call.inputs.query, rows, work.query_scale(),
+  const bool finite_queries = pack_rows(work, work.call.inputs.query, rows, work.call.query_scale(),
                                         own.query_blocks, own.query_rows, own.gathered);
   const bool finite_gradients = pack_rows(work, work.upstream.context, rows, T{1},
                                           own.gradient_blocks, own.gradient_rows, own.gathered);
@@ -105,18 +105,10 @@ template <class T>
 kernels::Block<T> block_of(const BackwardWork<T>& work, const TileRows& rows, Index first,
                            Index first_key, Index keys, const T* key_panels,
                            const GradientMemory<T>& own, BlockRows<T>& scratch) noexcept {
-  kernels::Block<T> block;
-  block.rows =
-      static_cast<std::int32_t>(std::min(work.call.kernels.block_rows, rows.count - first));
-  block.depth = static_cast<std::int32_t>(work.shape().key_width);
+  auto block = described_block<T>(work.call, rows, first, first_key, keys, scratch);
   block.query = own.query_blocks + first * work.shape().key_width;
   block.keys = key_panels;
-  block.base = work.base();
   block.scores = own.weights + first * kernels::kScoreStride;
-  if (!describe(work.call, rows, first, block.rows, first_key, keys, scratch)) block.rows = 0;
-  block.visibility = scratch.visibility;
-  block.modifiers = scratch.modifiers;
-  block.dropout = scratch.dropout;
   return block;
 }
 

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <numbers>
 
 #include "engine/backward_plan.h"
 
@@ -53,13 +52,6 @@ struct BackwardWork {
   }
   /// A bias that is the same for all keys: its gradient waits with those of the queries.
   bool sums_rows() const noexcept { return gradients.bias && call.inputs.bias->shape(3) == 1; }
-
-  /// What the queries are multiplied by, and what makes logarithms to base 2 of the scores.
-  T query_scale() const noexcept {
-    const double scale = call.plan.scale;
-    return static_cast<T>(call.modified() ? scale : scale * std::numbers::log2e);
-  }
-  T base() const noexcept { return call.modified() ? std::numbers::log2e_v<T> : T{1}; }
 
   // Of each query.
   T& delta(Index b, Index h, Index t) const noexcept {

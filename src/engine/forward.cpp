@@ -45,9 +45,8 @@ class Forward {
           const ForwardPlan& plan)
       : call_(call), cache_(cache), outputs_(outputs), plan_(plan), order_{call.shape().group()} {
     const AttentionShape& shape = call.shape();
-    const double scale = call.plan.scale;
-    scale_ = static_cast<A>(call.modified() ? scale : scale * std::numbers::log2e);
-    base_ = call.modified() ? std::numbers::log2e_v<A> : A{1};
+    scale_ = call.query_scale();
+    base_ = call.base();
     key_step_ = plan.segment_keys_elements;
     value_step_ = plan.segment_values_elements;
     columns_ = plan.columns;
@@ -251,20 +250,13 @@ kernels::Block<Arithmetic<T>, E> Forward<T>::block_of(const TileRows& tile, Inde
                                                       Index segment, const E* keys,
                                                       const ThreadMemory<A>& own,
                                                       BlockRows<A>& scratch) const noexcept {
-  kernels::Block<A, E> block;
-  block.rows = static_cast<std::int32_t>(std::min(block_rows(), tile.count - first));
-  block.depth = static_cast<std::int32_t>(depth_);
+  const Index first_key = segment * kSegmentKeys;
+  const Index keys_here = std::min(kSegmentKeys, call_.shape().keys - first_key);
+  auto block = described_block<E>(call_, tile, first, first_key, keys_here, scratch);
   block.columns = static_cast<std::int32_t>(columns_);
   block.query = own.query + first * depth_;
   block.keys = keys;
-  block.base = base_;
   block.scores = own.scores;
-  const Index first_key = segment * kSegmentKeys;
-  const Index keys_here = std::min(kSegmentKeys, call_.shape().keys - first_key);
-  if (!describe(call_, tile, first, block.rows, first_key, keys_here, scratch)) block.rows = 0;
-  block.visibility = scratch.visibility;
-  block.modifiers = scratch.modifiers;
-  block.dropout = scratch.dropout;
   return block;
 }
 
