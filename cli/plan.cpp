@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "cli/mask_options.h"
@@ -108,6 +109,14 @@ struct Planned {
   engine::BlockMap map;  ///< of the kv head that is drawn, where there is one
 };
 
+/// `draw` makes the map of a sample and a kv head.
+template <class Draw>
+Planned with_map(const PlannedCall& call, engine::Plan plan, const Draw& draw) {
+  Planned planned{std::move(plan), {}};
+  if (!planned.plan.heads.empty()) planned.map = draw(call.drawn_sample, call.drawn_kv_head);
+  return planned;
+}
+
 template <class T>
 Planned plan_cached(const PlannedCall& call, const AttentionInputs<T>& inputs,
                     const engine::Options& how, const PlanOptions& options) {
@@ -120,29 +129,25 @@ Planned plan_cached(const PlannedCall& call, const AttentionInputs<T>& inputs,
   std::vector<Index> lengths = options.mask.lengths;
   if (lengths.size() <= 1) lengths.assign(static_cast<std::size_t>(call.batch), call.keys);
   const auto cache = KvCacheAccess::without_pages<T>(held, lengths);
-  Planned planned{engine::plan(cache, inputs, how, options.with_weights), {}};
-  if (!planned.plan.heads.empty()) {
-    planned.map = engine::map_blocks(cache, inputs, call.drawn_sample, call.drawn_kv_head, how);
-  }
-  return planned;
+  return with_map(call, engine::plan(cache, inputs, how, options.with_weights),
+                  [&](Index sample, Index kv_head) {
+                    return engine::map_blocks(cache, inputs, sample, kv_head, how);
+                  });
 }
 
 template <class T>
 Planned plan_whole(const PlannedCall& call, const AttentionInputs<T>& inputs,
                    const engine::Options& how, const PlanOptions& options) {
   if (!options.backward) {
-    Planned planned{engine::plan(inputs, how, options.with_weights), {}};
-    if (!planned.plan.heads.empty()) {
-      planned.map = engine::map_blocks(inputs, call.drawn_sample, call.drawn_kv_head, how);
-    }
-    return planned;
+    return with_map(call, engine::plan(inputs, how, options.with_weights),
+                    [&](Index sample, Index kv_head) {
+                      return engine::map_blocks(inputs, sample, kv_head, how);
+                    });
   }
   if constexpr (std::is_same_v<T, engine::Arithmetic<T>>) {
-    Planned planned{engine::plan_backward(inputs, how), {}};
-    if (!planned.plan.heads.empty()) {
-      planned.map = engine::map_backward_blocks(inputs, call.drawn_sample, call.drawn_kv_head, how);
-    }
-    return planned;
+    return with_map(call, engine::plan_backward(inputs, how), [&](Index sample, Index kv_head) {
+      return engine::map_backward_blocks(inputs, sample, kv_head, how);
+    });
   } else {
     fail("--backward", "--dtype float32 or float64", call.dtype);
   }

@@ -4,12 +4,15 @@
 
 #include <algorithm>
 
+#include "engine/division.h"
+
 namespace qkv::cli {
 namespace {
 
 using engine::BlockCounts;
 using engine::BlockKind;
 using engine::BlockMap;
+using engine::divide_up;
 using engine::Division;
 using engine::HeadPlan;
 using engine::Plan;
@@ -18,8 +21,6 @@ using nlohmann::json;
 constexpr Index kMostLines = 32;
 constexpr Index kMostColumns = 64;
 constexpr const char* kHeadRow = "  {:<26} {:>10} {:>10} {:>10} {:>10}\n";
-
-constexpr Index divide_up(Index a, Index b) { return (a + b - 1) / b; }
 
 char letter(BlockKind kind) {
   switch (kind) {

@@ -1,11 +1,9 @@
 #include "bench/limits.h"
 
 #include <omp.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <new>
 
 #include "bench/clock.h"
 #include "kernels/limits.h"
@@ -14,14 +12,13 @@ namespace qkv::bench {
 namespace {
 
 constexpr std::ptrdiff_t kFlops = 400'000'000;  // of a thread and a probe: about 4 ms in float32
-constexpr std::size_t kHugePage = std::size_t{2} << 20U;
 
 /// Eight times the last-level cache, within reason.
 std::size_t buffer_bytes() noexcept {
   const long cache = ::sysconf(_SC_LEVEL3_CACHE_SIZE);  // 0 or −1 where it is not known
   const auto times_eight = cache > 0 ? 8 * static_cast<std::size_t>(cache) : 0;
-  return std::clamp(times_eight, std::size_t{256} << 20U, std::size_t{1} << 30U) / kHugePage *
-         kHugePage;
+  return std::clamp(times_eight, std::size_t{256} << 20U, std::size_t{1} << 30U) /
+         engine::kHugePage * engine::kHugePage;
 }
 
 /// Seconds from when all threads are there until the last one is through. `work` is told the thread; what it returns is
@@ -45,23 +42,6 @@ double seconds_of_all(int threads, Work work) {
 
 }  // namespace
 
-struct LimitProbe::Memory {
-  explicit Memory(std::size_t size)
-      : data(static_cast<float*>(::operator new (size, std::align_val_t{kHugePage}))), bytes(size) {
-    ::madvise(data, bytes, MADV_HUGEPAGE);  // a wish: fewer misses of the page tables
-    std::fill_n(data, bytes / sizeof(float), 1.0F);
-  }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  ~Memory() { ::operator delete (data, std::align_val_t{kHugePage}); }
-
-  float* data;
-  std::size_t bytes;
-};
-
-LimitProbe::LimitProbe() = default;
-LimitProbe::~LimitProbe() = default;
-
 std::size_t LimitProbe::read_bytes() noexcept { return buffer_bytes(); }
 
 std::string_view LimitProbe::target() { return kernels::limit_kernels().target; }
@@ -71,15 +51,18 @@ double LimitProbe::measure(LimitKind kind, int threads) {
   double done = 0;
   double seconds = 0;
   if (kind == LimitKind::Read) {
-    if (!memory_) memory_ = std::make_unique<Memory>(buffer_bytes());
-    const auto steps =
-        static_cast<std::ptrdiff_t>(memory_->bytes / sizeof(float)) / kernels::kReadStep;
-    done = static_cast<double>(memory_->bytes);
+    const bool first = !memory_;
+    if (first) memory_.emplace(buffer_bytes());
+    auto* numbers = reinterpret_cast<float*>(memory_->data());
+    const auto size = static_cast<std::ptrdiff_t>(memory_->bytes() / sizeof(float));
+    if (first) std::fill_n(numbers, size, 1.0F);
+    const std::ptrdiff_t steps = size / kernels::kReadStep;
+    done = static_cast<double>(memory_->bytes());
     seconds = seconds_of_all(threads, [&](int thread, int count) {
       const std::ptrdiff_t begin = steps * thread / count;
       const std::ptrdiff_t end = steps * (thread + 1) / count;
-      return static_cast<double>(kernel.read(memory_->data + begin * kernels::kReadStep,
-                                             (end - begin) * kernels::kReadStep));
+      return static_cast<double>(
+          kernel.read(numbers + begin * kernels::kReadStep, (end - begin) * kernels::kReadStep));
     });
   } else {
     const bool wide = kind == LimitKind::MultiplyAddFloat64;

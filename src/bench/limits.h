@@ -1,9 +1,10 @@
 // The limits of the machine, measured beside what is held against them.
 #pragma once
 
-#include <memory>
+#include <optional>
 #include <string_view>
 
+#include "engine/huge_page_memory.h"
 #include "qkv/dtype.h"
 
 namespace qkv::bench {
@@ -23,9 +24,6 @@ LimitKind multiply_add_limit(DType dtype);
 /// Runs on OpenMP's pool, as all that is measured does: threads of its own would compete with workers that still spin.
 class LimitProbe {
  public:
-  LimitProbe();
-  ~LimitProbe();
-
   /// Measures once, some milliseconds: flops or bytes a second of all `threads` together. The first Read takes
   /// memory several times the size of the last-level cache, and throws std::bad_alloc where there is none.
   double measure(LimitKind kind, int threads);
@@ -36,8 +34,7 @@ class LimitProbe {
   static std::string_view target();
 
  private:
-  struct Memory;
-  std::unique_ptr<Memory> memory_;
+  std::optional<engine::HugePageMemory> memory_;
 };
 
 }  // namespace qkv::bench

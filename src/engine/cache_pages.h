@@ -3,29 +3,13 @@
 
 #include <cstddef>
 #include <memory>
-#include <new>
 #include <span>
 #include <vector>
 
+#include "engine/huge_page_memory.h"
 #include "qkv/kv_cache.h"
 
 namespace qkv {
-
-/// Zeros for the pages that a call adds together, in huge pages of the system where it has them: decode reads all of a cache,
-/// and does so half as fast again with few misses of the page tables.
-class PageMemory {
- public:
-  explicit PageMemory(std::size_t bytes);
-  PageMemory(const PageMemory&) = delete;
-  PageMemory& operator=(const PageMemory&) = delete;
-  ~PageMemory();
-
-  std::byte* data() const noexcept { return data_; }
-
- private:
-  std::align_val_t alignment_;
-  std::byte* data_;
-};
 
 /// The keys and values of kSegmentKeys positions of one sequence, for all its kv heads: key panels, then row panels of the
 /// values. Positions that were never written are 0.
@@ -33,7 +17,7 @@ template <class T>
 struct KvCache<T>::Page {
   T* head(Index kv_head) noexcept { return data + kv_head * head_elements; }
 
-  std::shared_ptr<const PageMemory> memory;  // may hold other pages, too
+  std::shared_ptr<const engine::HugePageMemory> memory;  // may hold other pages, too
   T* data = nullptr;
   Index head_elements = 0;
   std::vector<bool> finite;  // values, by kv head

@@ -12,6 +12,7 @@
 #include "engine/call.h"
 #include "engine/division.h"
 #include "engine/forward_plan.h"
+#include "engine/prefetch.h"
 #include "engine/tile_rows.h"
 #include "engine/workspace.h"
 #include "kernels/kernel_table.h"
@@ -45,8 +46,6 @@ class Forward {
           const ForwardPlan& plan)
       : call_(call), cache_(cache), outputs_(outputs), plan_(plan), order_{call.shape().group()} {
     const AttentionShape& shape = call.shape();
-    scale_ = call.query_scale();
-    base_ = call.base();
     key_step_ = plan.segment_keys_elements;
     value_step_ = plan.segment_values_elements;
     columns_ = plan.columns;
@@ -81,11 +80,7 @@ class Forward {
   /// Asks for the beginning of a segment, which lies in another page than what is read before it.
   template <class E>
   static void read_ahead(const Segment<E>& segment) noexcept {
-    constexpr Index kBytes = 8192;
-    constexpr Index kLine = 64 / sizeof(E);
-    for (Index i = 0; i < kBytes / static_cast<Index>(sizeof(E)); i += kLine) {
-      __builtin_prefetch(segment.keys + i, 0, 2);
-    }
+    prefetch(segment.keys, static_cast<Index>(8192 / sizeof(E)));
   }
   /// A segment that pack_segment has packed; `finite` is what it returned.
   Segment<A> packed_segment(const KvHead& kv, Index segment, const A* keys, const A* values,
@@ -115,8 +110,6 @@ class Forward {
   const AttentionOutputs<A>& outputs_;
   const ForwardPlan& plan_;
   RowOrder order_;
-  A scale_ = 1;  // of the queries
-  A base_ = 1;   // scores times this are logarithms to base 2
   Index key_step_ = 0;
   Index value_step_ = 0;
   Index columns_ = 0;
@@ -209,7 +202,7 @@ void Forward<T>::pack_queries(const TileRows& tile, const ThreadMemory<A>& own) 
     if (order_.group == 1) {
       call_.kernels.pack_query(
           rows_of(query, tile.kv.b, tile.kv.head, tile.first + first, count, own.row), count,
-          depth_, scale_, target);
+          depth_, call_.query_scale(), target);
       continue;
     }
     // Rows of several heads: gathered first, unless one stride leads from each to the next.
@@ -222,7 +215,7 @@ void Forward<T>::pack_queries(const TileRows& tile, const ThreadMemory<A>& own) 
         own.row[i * depth_ + d] = widened<A>(from[d * query.stride(3)]);
       }
     }
-    call_.kernels.pack_query({own.row, depth_, 1}, count, depth_, scale_, target);
+    call_.kernels.pack_query({own.row, depth_, 1}, count, depth_, call_.query_scale(), target);
   }
 }
 
@@ -471,7 +464,7 @@ void Forward<T>::merge_runs(const TileRows& tile, Index number,
       call_.kernels.merge(
           {own.max + first, own.sum + first, own.context + first * columns_},
           {state + first, state + padded + first, state + 2 * padded + first * columns_}, rows,
-          static_cast<std::int32_t>(columns_), base_);
+          static_cast<std::int32_t>(columns_), call_.base());
     }
   }
 }

@@ -22,8 +22,10 @@ constexpr Index kPartsAThread = 4;
 /// The keys that the rules of position and length leave to any row.
 KeyRange keys_of_all_rows(const BoundMask& mask) {
   KeyRange all{std::numeric_limits<Index>::max(), 0};
+  const Index queries =
+      mask.depends_on_query() ? mask.shape().queries : std::min<Index>(mask.shape().queries, 1);
   for (Index b = 0; b < mask.shape().batch; ++b) {
-    for (Index t = 0; t < mask.shape().queries; ++t) {
+    for (Index t = 0; t < queries; ++t) {
       const KeyRange range = mask.key_range(b, t);
       if (range.begin == range.end) continue;
       all.begin = std::min(all.begin, range.begin);
@@ -59,11 +61,11 @@ ForwardPlan plan_forward(const Call<T>& call, const ForwardNeeds& needs, const S
   plan.segments = divide_up(keys.end, kSegmentKeys) - plan.first_segment;
   plan.columns = divide_up(std::max<Index>(shape.value_width, 1), n) * n;
   plan.segment_keys_elements = kSegmentKeys * shape.key_width;
-  plan.segment_values_elements = kSegmentKeys * plan.columns;
 
   const Index rows = shape.queries * shape.group();
   plan.by_keys = rows <= kFewRows && !needs.with_weights;
   plan.values_in_place = !needs.cached && values_fit_in_place(call) && rows <= kRowsWorthACopy;
+  plan.segment_values_elements = plan.values_in_place ? 0 : kSegmentKeys * plan.columns;
   const double work = static_cast<double>(plan.kv_heads) * static_cast<double>(rows) *
                       static_cast<double>(keys.end - keys.begin) *
                       static_cast<double>(shape.key_width + shape.value_width);

@@ -1,7 +1,6 @@
 #include "qkv/kv_cache.h"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cmath>
@@ -12,6 +11,7 @@
 
 #include "base/validate.h"
 #include "engine/cache_pages.h"
+#include "engine/division.h"
 #include "engine/setting.h"
 #include "engine/workspace.h"
 
@@ -36,24 +36,12 @@ TensorView<const T, 3> sequence_of(const TensorView<const T, 4>& view, Index b) 
 
 bool is_finite(double x) { return std::isfinite(x); }
 
-/// The system's huge pages are as large on x86-64, and on AArch64 with pages of 4 KiB.
-constexpr std::size_t kHugePage = std::size_t{2} << 20U;
-
 /// Pages that hold so many tokens.
 std::size_t pages_of(Index tokens) {
-  return static_cast<std::size_t>((tokens + kSegmentKeys - 1) / kSegmentKeys);
+  return static_cast<std::size_t>(engine::divide_up(tokens, kSegmentKeys));
 }
 
 }  // namespace
-
-PageMemory::PageMemory(std::size_t bytes)
-    : alignment_(std::align_val_t{bytes < kHugePage ? engine::kAlignment : kHugePage}),
-      data_(static_cast<std::byte*>(::operator new(bytes, alignment_))) {
-  if (bytes >= kHugePage) ::madvise(data_, bytes, MADV_HUGEPAGE);  // a wish
-  std::memset(data_, 0, bytes);
-}
-
-PageMemory::~PageMemory() { ::operator delete(data_, alignment_); }
 
 template <class T>
 KvCache<T>::KvCache(KvCacheOptions options) : options_(std::move(options)) {
@@ -74,7 +62,7 @@ KvCache<T>::KvCache(KvCacheOptions options) : options_(std::move(options)) {
   options_.target = setting.target->name;
   panel_width_ = kernels::table_of<engine::Arithmetic<T>>(*setting.target).panel_width;
   value_columns_ =
-      (std::max<Index>(options_.value_width, 1) + panel_width_ - 1) / panel_width_ * panel_width_;
+      engine::divide_up(std::max<Index>(options_.value_width, 1), panel_width_) * panel_width_;
   static_cast<void>(page_bytes());  // fits
   sequences_.resize(static_cast<std::size_t>(options_.batch));
   lengths_.resize(sequences_.size());
@@ -107,8 +95,8 @@ void KvCache<T>::add_fresh_pages(std::size_t sequence, Index tokens,
   if (end > pages.capacity()) pages.reserve(std::max(end, 2 * pages.capacity()));
   const std::size_t bytes = page_bytes();
   // Small pages share a huge one.
-  const std::size_t most_together = std::max<std::size_t>(1, kHugePage / bytes);
-  std::shared_ptr<PageMemory> memory;
+  const std::size_t most_together = std::max<std::size_t>(1, engine::kHugePage / bytes);
+  std::shared_ptr<engine::HugePageMemory> memory;
   std::size_t room = 0;  // pages that are left in it
   for (auto number = static_cast<std::size_t>(lengths_[sequence] / kSegmentKeys); number < end;
        ++number) {
@@ -116,7 +104,8 @@ void KvCache<T>::add_fresh_pages(std::size_t sequence, Index tokens,
     if (shared != nullptr && pages[number].use_count() == 1) continue;
     if (room == 0) {
       room = std::min(end - number, most_together);
-      memory = std::make_shared<PageMemory>(room * bytes);
+      memory = std::make_shared<engine::HugePageMemory>(room * bytes);
+      std::memset(memory->data(), 0, memory->bytes());
     }
     auto page = std::make_shared<Page>();
     page->memory = memory;

@@ -8,6 +8,7 @@
 
 #include "base/broadcast.h"
 #include "base/overloaded.h"
+#include "engine/prefetch.h"
 
 namespace qkv::engine {
 namespace {
@@ -129,9 +130,8 @@ void hide_by_bias(const A* bias, std::int32_t begin, std::int32_t end,
 
 /// Asks for what the next segment will read of a dense row: runs of a few lines, a row apart, are not foreseen by the processor.
 template <class E>
-void read_ahead(const E* next) noexcept {
-  constexpr Index kLine = 64 / sizeof(E);
-  for (Index j = 0; j < kernels::kSegmentKeys; j += kLine) __builtin_prefetch(next + j, 0, 2);
+void read_ahead(const E* row) noexcept {
+  prefetch(row + kernels::kSegmentKeys, kernels::kSegmentKeys);
 }
 
 /// Draws [begin, end) together to the first and the last visible key; returns whether hidden ones are left between. Then
@@ -257,7 +257,7 @@ bool describe(const Call<T>& call, const TileRows& tile, Index first, Index rows
       block.bias[slot] =
           bias_row<T>(*call.inputs.bias, row, first_key, begin, end, block.bias_rows[slot].data());
       const bool in_place = block.bias[slot] != block.bias_rows[slot].data();
-      if (goes_on && in_place) read_ahead(block.bias[slot] + kernels::kSegmentKeys);
+      if (goes_on && in_place) read_ahead(block.bias[slot]);
     }
     if (begin < end && (!rules.empty() || call.inputs.bias)) {
       const KeyRange* before =
@@ -277,7 +277,7 @@ bool describe(const Call<T>& call, const TileRows& tile, Index first, Index rows
                                          : nullptr;
         if (stored != nullptr) {
           block.flags[slot] = stored;
-          if (goes_on) read_ahead(stored + kernels::kSegmentKeys);
+          if (goes_on) read_ahead(stored);
           holes = tighten(stored, begin, end) || holes;
         } else {
           const bool by_bias =

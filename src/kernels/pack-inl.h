@@ -6,7 +6,6 @@
 #define QKV_KERNELS_PACK_INL_H_
 #endif
 
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -21,12 +20,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 /// How far ahead rows are asked for: their short runs give the processor's own prefetching little to go by.
 inline constexpr std::ptrdiff_t kRowsAhead = 16;
-
-template <class T>
-HWY_INLINE void read_row_ahead(const T* row, std::ptrdiff_t width) {
-  constexpr std::ptrdiff_t kLine = 64 / sizeof(T);
-  for (std::ptrdiff_t k = 0; k < width; k += kLine) hwy::Prefetch(row + k);
-}
 
 #if HWY_TARGET != HWY_SCALAR
 /// A vector of D: its 16-byte blocks from rows that lie `step` elements apart.
@@ -61,7 +54,7 @@ HWY_INLINE std::ptrdiff_t transpose_vectors(D d, const Strided<hn::TFromD<D>>& s
   for (; first + kRows <= rows; first += kRows) {
     const T* HWY_RESTRICT from = source.data + first * source.row;
     for (std::ptrdiff_t i = 0; i < kRows; ++i) {
-      read_row_ahead(from + (kRowsAhead + i) * source.row, depth);
+      prefetch(from + (kRowsAhead + i) * source.row, depth);
     }
     const auto vector = [&](std::ptrdiff_t i, std::ptrdiff_t k) HWY_ATTR {
       return load_blocks(d, from + i * source.row + k, kSide * source.row);
@@ -159,7 +152,7 @@ HWY_NOINLINE bool pack_rows(const Strided<T>& source, std::ptrdiff_t rows, std::
   // Row by row, as they lie in memory.
   for (std::ptrdiff_t row = 0; row < rows; ++row) {
     const T* HWY_RESTRICT from = source.data + row * source.row;
-    if (source.column == 1) read_row_ahead(from + kRowsAhead * source.row, width);
+    if (source.column == 1) prefetch(from + kRowsAhead * source.row, width);
     T* HWY_RESTRICT to = target + row * n;
     for (std::ptrdiff_t first = 0; first < width; first += n, to += n * panel_rows) {
       const std::ptrdiff_t here = width - first < n ? width - first : n;

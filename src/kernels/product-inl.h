@@ -76,20 +76,22 @@ HWY_INLINE Panel<E> packed_panel(const E* data) {
   return {data, static_cast<std::ptrdiff_t>(2 * hn::Lanes(Full<T>()))};
 }
 
-/// Few rows wait for memory, above all in decode: asks for what lies 8 KiB on, where the processor's own prefetching, which ends
-/// with a page, does not reach. Many rows pay nothing for it.
+/// Asks for `count` elements, into the first-level cache.
 template <class E>
-HWY_INLINE void read_ahead(const E* b, std::size_t count) {
-  constexpr std::size_t kAhead = 8192 / sizeof(E);
-  constexpr std::size_t kLine = 64 / sizeof(E);
-  for (std::size_t i = 0; i < count; i += kLine) hwy::Prefetch(b + kAhead + i);
+HWY_INLINE void prefetch(const E* from, std::ptrdiff_t count) {
+  constexpr std::ptrdiff_t kLine = 64 / sizeof(E);
+  for (std::ptrdiff_t i = 0; i < count; i += kLine) hwy::Prefetch(from + i);
 }
+
+/// How far ahead a panel is asked for, in bytes. Few rows wait for memory, above all in decode, and the processor's own
+/// prefetching ends with a page; many rows pay nothing for it.
+inline constexpr std::size_t kPanelAhead = 8192;
 
 /// sum[i] += a[i·row_step]·b.
 template <int R, class D, class E, class V>
 HWY_INLINE void add_row(D d, const hn::TFromD<D>* HWY_RESTRICT a, std::ptrdiff_t row_step,
                         const E* HWY_RESTRICT b, V (&sum)[static_cast<std::size_t>(R)][2]) {
-  read_ahead(b, 2 * hn::MaxLanes(d));
+  prefetch(b + kPanelAhead / sizeof(E), static_cast<std::ptrdiff_t>(2 * hn::MaxLanes(d)));
   const V b0 = load_panel(d, b);
   const V b1 = load_panel(d, b + hn::Lanes(d));
   HWY_UNROLL(16)

@@ -1,20 +1,16 @@
 // FlexAttention's process: what happens where it is missing, fails or ends. What it computes is tested in tests/bench.
 #include "check/flex_attention.h"
 
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "check/subprocess.h"
+#include "tests/check/stand_in_python.h"
+#include "tests/temporary_directory.h"
 
 namespace qkv {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -23,18 +19,8 @@ constexpr const char* kPrepares =
 
 class FlexAttentionTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::path(::testing::TempDir()) / ("qkv-flex-test-" + std::to_string(::getpid()));
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  /// A program that stands for Python.
-  std::string program(const std::string& shell_lines) {
-    const fs::path path = folder_ / "python";
-    std::ofstream(path) << "#!/bin/sh\n" << shell_lines << "\n";
-    fs::permissions(path, fs::perms::owner_all);
-    return path.string();
+  std::string program(const std::string& shell_lines) const {
+    return stand_in_python(folder_.file("python"), shell_lines);
   }
 
   static PeerCall call() {
@@ -60,7 +46,7 @@ class FlexAttentionTest : public ::testing::Test {
     return "no error";
   }
 
-  fs::path folder_;
+  TemporaryDirectory folder_;
 };
 
 TEST_F(FlexAttentionTest, MissingPythonIsAMissingPeer) {

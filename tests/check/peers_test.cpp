@@ -4,7 +4,6 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,6 +11,7 @@
 #include "check/peer_plugin.h"
 #include "check/python_peer.h"
 #include "check/subprocess.h"
+#include "tests/check/stand_in_python.h"
 
 namespace qkv {
 namespace {
@@ -35,12 +35,8 @@ class PeersTest : public ::testing::Test {
     fs::remove_all(folder_);
   }
 
-  /// A program that stands for Python.
-  std::string program(const std::string& shell_lines) {
-    const fs::path path = folder_ / "python";
-    std::ofstream(path) << "#!/bin/sh\n" << shell_lines << "\n";
-    fs::permissions(path, fs::perms::owner_all);
-    return path.string();
+  std::string program(const std::string& shell_lines) const {
+    return stand_in_python(folder_ / "python", shell_lines);
   }
 
   template <class Error>
