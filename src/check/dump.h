@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/validate.h"
 #include "qkv/attention.h"
 #include "qkv/dtype.h"
 #include "qkv/io.h"

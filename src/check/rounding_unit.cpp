@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 
 #include "base/rounding.h"
@@ -11,9 +12,8 @@
 namespace qkv {
 namespace {
 
-/// A hand-written kernel stores the product, the scaled one, and what is left after a bias was added or the largest one
-/// subtracted.
-constexpr double kScoreRoundings = 3;
+/// A hand-written kernel stores the product, and what is left after it was scaled, a bias added or the largest subtracted.
+constexpr double kScoreRoundings = 2;
 /// The exponential and the quotient; a fused kernel stores one of them.
 constexpr double kWeightRoundings = 2;
 
@@ -90,7 +90,7 @@ void score_variance(const Arithmetic& arithmetic, const ScoreRow& row, std::span
   const double scale = row.scale * row.scale;
   for (std::size_t s = 0; s < row.score.size(); ++s) {
     variance[s] = 0;
-    if (row.weight[s] == 0) continue;
+    if (row.score[s] == -std::numeric_limits<double>::infinity()) continue;
     const double* key = row.key.data() + s * width;
     const double* key_variance = row.key_variance.data() + s * width;
     double entering = 0;

@@ -47,10 +47,9 @@ struct ScoreRow {
   std::span<const double> key;             ///< [S,Dk]
   std::span<const double> key_variance;    ///< [S,Dk]
   double scale = 1;
-  std::span<const double> score;   ///< [S], as it enters the softmax
-  std::span<const double> weight;  ///< [S]; where it is 0 nothing is computed
+  std::span<const double> score;  ///< [S], as it enters the softmax; −∞ where nothing depends on it
 };
-/// Writes e_j² [S]; 0 where the weight is 0.
+/// Writes e_j² [S]; 0 where the score is −∞.
 void score_variance(const Arithmetic& arithmetic, const ScoreRow& row, std::span<double> variance);
 
 /// One query's weights and what they make.
