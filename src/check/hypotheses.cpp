@@ -27,7 +27,8 @@ std::string what_is_lacking(const Dump& dump, const std::string& id) {
   }
   if (id == "M8") return dump.rules.causal ? "" : "no causal rule is meant";
   if (id == "M9") return dump.rules.window ? "" : "no window is meant";
-  if (id == "M10") return dump.rules.causal || dump.rules.window ? "T and S are equal" : "no causal rule is meant";
+  if (id == "M10")
+    return dump.rules.causal || dump.rules.window ? "T and S are equal" : "no causal rule is meant";
   if (id == "M11") {
     return shape.batch < 2 ? "B = 1" : "no rule differs between samples";
   }
@@ -78,18 +79,26 @@ Catalogue catalogue_for(const Dump& dump) {
 }
 
 std::string what_separates(const std::vector<std::string>& ids) {
-  const auto has = [&](const char* id) { return std::find(ids.begin(), ids.end(), id) != ids.end(); };
+  const auto has = [&](const char* id) {
+    return std::find(ids.begin(), ids.end(), id) != ids.end();
+  };
   std::string text;
-  const auto say = [&](const char* sentence) { text += (text.empty() ? "" : "; ") + std::string(sentence); };
+  const auto say = [&](const char* sentence) {
+    text += (text.empty() ? "" : "; ") + std::string(sentence);
+  };
   if (has("Q1") && has("Q2")) say("Q1 and Q2: the packed weight (wqkv) as the code reads it");
   if (has("N2") && has("S3")) say("N2 and S3: the log-sum-exp, or a bias beside the scores");
-  if (has("N1") && has("E1")) say("N1 and E1: another length S, for a tail depends on S and a sink does not");
+  if (has("N1") && has("E1"))
+    say("N1 and E1: another length S, for a tail depends on S and a sink does not");
   if (has("M2") && (has("M7") || has("M11"))) {
-    say("M2, M7 and M11: two samples padded to different lengths, and padded query rows that are read");
+    say("M2, M7 and M11: two samples padded to different lengths, and padded query rows that are "
+        "read");
   }
-  if (has("M7") && has("M11") && !has("M2")) say("M7 and M11: two samples of different lengths, both padded");
+  if (has("M7") && has("M11") && !has("M2"))
+    say("M7 and M11: two samples of different lengths, both padded");
   if (has("M4") && (has("M7") || has("M12"))) {
-    say("M4 and M7 or M12: nothing in the results, only the code: a fill that does nothing is a rule that is missing");
+    say("M4 and M7 or M12: nothing in the results, only the code: a fill that does nothing is a "
+        "rule that is missing");
   }
   if (has("M1") && has("M8")) say("M1 and M8: the diagonal, a key that position 0 sees");
   if (has("M1") && has("M7")) say("M1 and M7: rows that see some keys and not others");
@@ -99,11 +108,13 @@ std::string what_separates(const std::vector<std::string>& ids) {
   if (has("M10") && (has("M7") || has("M8"))) say("M10 and M7 or M8: other lengths T and S");
   if (has("S1") && has("S3")) say("S1 and S3: another width Dk");
   if (has("S2") && has("S3")) say("S2 and S3: another number of heads");
-  if (has("S3") && has("E1")) say("S3 and E1: larger scores, which a softcap bends and a scale does not");
+  if (has("S3") && has("E1"))
+    say("S3 and E1: larger scores, which a softcap bends and a scale does not");
   if (has("X1") && has("X2")) say("X1 and X2: T and S that differ");
   if (has("H3") && has("M11")) say("H3 and M11: T, B and H that differ");
   if (has("H1") && has("H5")) say("H1 and H5: more heads and wider ones");
-  if (text.empty() && ids.size() > 1) say("a dump with B, H, Hkv, T, S, Dk and Dv all different and ragged padding");
+  if (text.empty() && ids.size() > 1)
+    say("a dump with B, H, Hkv, T, S, Dk and Dv all different and ragged padding");
   return text;
 }
 

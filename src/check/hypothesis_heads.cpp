@@ -35,8 +35,9 @@ void list_splits(const Dump& dump, std::vector<Hypothesis>& list) {
       };
       const bool all = group.query && group.key && group.value;
       add(list, view ? "H1" : "H5", all ? 12 : 18, stage::split,
-          view ? fmt::format("{}: [B,T,D] is viewed as [B,H,T,Dh] without the transpose", group.name)
-               : fmt::format("{}: heads are split as (d h), interleaved", group.name),
+          view
+              ? fmt::format("{}: [B,T,D] is viewed as [B,H,T,Dh] without the transpose", group.name)
+              : fmt::format("{}: heads are split as (d h), interleaved", group.name),
           split);
       if (!all || view) continue;
       add(list, "H5", 13, stage::split | stage::merge,
@@ -116,11 +117,10 @@ void list_output(const Dump& dump, std::vector<Hypothesis>& list) {
     if (weight.shape(0) == weight.shape(1)) {
       add(list, "Q3", 13, stage::output, "the output is projected by W in place of its transpose",
           [](Variant& v) { v.output.projection_transposed = true; });
-      add(list, "Q4", 12, stage::output, "the output projection is missing",
-          [](Variant& v) {
-            v.output.projection_missing = true;
-            v.output.bias_factor = 0;
-          });
+      add(list, "Q4", 12, stage::output, "the output projection is missing", [](Variant& v) {
+        v.output.projection_missing = true;
+        v.output.bias_factor = 0;
+      });
       if (dump.output_projection->bias) {
         add(list, "Q4", 14, stage::output, "the output projection is missing, its bias is not",
             [](Variant& v) { v.output.projection_missing = true; });
@@ -137,11 +137,11 @@ void list_output(const Dump& dump, std::vector<Hypothesis>& list) {
     Activation activation;
     const char* name;
   };
-  for (const Choice& choice :
-       {Choice{Activation::Relu, "ReLU"}, Choice{Activation::Gelu, "GELU"},
-        Choice{Activation::Tanh, "tanh"}, Choice{Activation::Silu, "SiLU"},
-        Choice{Activation::Sigmoid, "sigmoid"}}) {
-    add(list, "Q4", 15, stage::output, fmt::format("an activation is left on the output: {}", choice.name),
+  for (const Choice& choice : {Choice{Activation::Relu, "ReLU"}, Choice{Activation::Gelu, "GELU"},
+                               Choice{Activation::Tanh, "tanh"}, Choice{Activation::Silu, "SiLU"},
+                               Choice{Activation::Sigmoid, "sigmoid"}}) {
+    add(list, "Q4", 15, stage::output,
+        fmt::format("an activation is left on the output: {}", choice.name),
         [choice](Variant& v) { v.output.activation = choice.activation; });
   }
 }

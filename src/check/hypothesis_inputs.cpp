@@ -84,9 +84,11 @@ void list_transposes(const Dump& dump, std::vector<Hypothesis>& list) {
         [square](Variant& v) { v.projection.transposed = square; });
   }
   const auto& o = dump.output_projection;
-  if (count == 0 || dump.stage != OutStage::Projected || !o || o->weight.shape(0) != o->weight.shape(1)) return;
-  add(list, "Q3", 13, stage::projection | stage::output, "every projection is x*W in place of x*W^T",
-      [square](Variant& v) {
+  if (count == 0 || dump.stage != OutStage::Projected || !o ||
+      o->weight.shape(0) != o->weight.shape(1))
+    return;
+  add(list, "Q3", 13, stage::projection | stage::output,
+      "every projection is x*W in place of x*W^T", [square](Variant& v) {
         v.projection.transposed = square;
         v.output.projection_transposed = true;
       });
@@ -103,24 +105,29 @@ void list_biases(const Dump& dump, std::vector<Hypothesis>& list) {
         [i](Variant& v) { v.projection.bias[i] = 3; });
   }
   if (count > 1) {
-    add(list, "Q4", 13, stage::projection, "the biases of q, k and v are missing",
-        [](Variant& v) { v.projection.bias = {3, 3, 3}; });
-    if (dump.stage == OutStage::Projected && dump.output_projection && dump.output_projection->bias) {
-      add(list, "Q4", 13, stage::projection | stage::output, "all biases are missing", [](Variant& v) {
-        v.projection.bias = {3, 3, 3};
-        v.output.bias_factor = 0;
-      });
+    add(list, "Q4", 13, stage::projection, "the biases of q, k and v are missing", [](Variant& v) {
+      v.projection.bias = {3, 3, 3};
+    });
+    if (dump.stage == OutStage::Projected && dump.output_projection &&
+        dump.output_projection->bias) {
+      add(list, "Q4", 13, stage::projection | stage::output, "all biases are missing",
+          [](Variant& v) {
+            v.projection.bias = {3, 3, 3};
+            v.output.bias_factor = 0;
+          });
     }
   }
   struct Choice {
     Activation activation;
     const char* name;
   };
-  for (const Choice& choice : {Choice{Activation::Relu, "ReLU"}, Choice{Activation::Gelu, "GELU"},
-                               Choice{Activation::Tanh, "tanh"}, Choice{Activation::Silu, "SiLU"}}) {
+  for (const Choice& choice :
+       {Choice{Activation::Relu, "ReLU"}, Choice{Activation::Gelu, "GELU"},
+        Choice{Activation::Tanh, "tanh"}, Choice{Activation::Silu, "SiLU"}}) {
     for (std::size_t i = 0; i <= 3; ++i) {
       add(list, "Q4", 16, stage::projection,
-          fmt::format("an activation is left on {}: {}", i < 3 ? kNames[i] : "q, k and v", choice.name),
+          fmt::format("an activation is left on {}: {}", i < 3 ? kNames[i] : "q, k and v",
+                      choice.name),
           [i, choice](Variant& v) {
             for (std::size_t j = 0; j < 3; ++j) {
               if (i == 3 || i == j) v.projection.activation[j] = choice.activation;
@@ -154,8 +161,9 @@ class RotaryList {
     const Index width = dump_.rotary->options.width.value_or(dump_.shape.key_width);
     if (width > 2) {
       const bool halves = dump_.rotary->options.pairing == RotaryPairing::Halves;
-      on_each("R1", 12, halves ? "rotary pairs (2i, 2i+1) in place of (i, i+d/2)"
-                               : "rotary pairs (i, i+d/2) in place of (2i, 2i+1)",
+      on_each("R1", 12,
+              halves ? "rotary pairs (2i, 2i+1) in place of (i, i+d/2)"
+                     : "rotary pairs (i, i+d/2) in place of (2i, 2i+1)",
               [](RotaryVariant& r) { r.pairing_exchanged = true; });
     }
     on_each("R2", 12, "rotary positions run along the heads",
@@ -165,7 +173,8 @@ class RotaryList {
             [](RotaryVariant& r) { r.counted = true; });
     on_each("R3", 14, "rotary angles have the opposite sign",
             [](RotaryVariant& r) { r.backward = true; });
-    on_each("R3", 14, "rotary positions are applied twice", [](RotaryVariant& r) { r.twice = true; });
+    on_each("R3", 14, "rotary positions are applied twice",
+            [](RotaryVariant& r) { r.twice = true; });
     for (const double base : {10000.0, 500000.0, 1e6, 1e5, 5e6, 8e6, 1e7, 1000.0, 100.0}) {
       if (base == dump_.rotary->options.base) continue;
       add(list_, "R3", 14, stage::rotary, fmt::format("the rotary base is {:g}", base),
@@ -185,14 +194,15 @@ class RotaryList {
   }
 
   void fitted() {
-    const auto shift_limit = static_cast<double>(std::max(dump_.shape.keys, dump_.shape.queries) + 1);
+    const auto shift_limit =
+        static_cast<double>(std::max(dump_.shape.keys, dump_.shape.queries) + 1);
     std::vector<double> shifts;
     for (double shift = -shift_limit; shift <= shift_limit; ++shift) {
       if (shift != 0) shifts.push_back(shift);
     }
-    free("R3", 16, "positions of k are shifted", {"shift", shifts, true, false, [](Variant& v, double value) {
-                                                    v.rotary[kKey].shift = static_cast<Index>(value);
-                                                  }});
+    free("R3", 16, "positions of k are shifted",
+         {"shift", shifts, true, false,
+          [](Variant& v, double value) { v.rotary[kKey].shift = static_cast<Index>(value); }});
     std::vector<double> chunks;
     for (double n = 1; n < shift_limit - 1; ++n) chunks.push_back(n);
     free("R3", 17, "positions start again at every chunk",
@@ -200,18 +210,16 @@ class RotaryList {
             v.rotary[kQuery].reset = v.rotary[kKey].reset = static_cast<Index>(value);
           }});
     free("R3", 18, "positions of k start again at every chunk",
-         {"chunk", chunks, true, false, [](Variant& v, double value) {
-            v.rotary[kKey].reset = static_cast<Index>(value);
-          }});
+         {"chunk", chunks, true, false,
+          [](Variant& v, double value) { v.rotary[kKey].reset = static_cast<Index>(value); }});
     free("R3", 18, "positions of q start again at every chunk",
-         {"chunk", chunks, true, false, [](Variant& v, double value) {
-            v.rotary[kQuery].reset = static_cast<Index>(value);
-          }});
+         {"chunk", chunks, true, false,
+          [](Variant& v, double value) { v.rotary[kQuery].reset = static_cast<Index>(value); }});
     std::vector<double> bases;
     for (int i = 0; i <= 120; ++i) bases.push_back(std::pow(10.0, 1 + i * 7.0 / 120));
-    free("R3", 20, "the rotary base is another one", {"base", bases, false, true, [](Variant& v, double value) {
-                                                        v.rotary[kQuery].base = v.rotary[kKey].base = value;
-                                                      }});
+    free("R3", 20, "the rotary base is another one",
+         {"base", bases, false, true,
+          [](Variant& v, double value) { v.rotary[kQuery].base = v.rotary[kKey].base = value; }});
     std::vector<double> factors;
     for (int i = 0; i <= 80; ++i) factors.push_back(std::pow(10.0, -1.5 + i * 3.0 / 80));
     free("R3", 21, "rotary positions are multiplied by a constant",

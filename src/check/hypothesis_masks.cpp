@@ -66,11 +66,13 @@ class MaskList {
     const AttentionShape& shape = dump_.shape;
     const std::uint32_t touches = stage::rule(kPadding);
     if (shape.queries == shape.keys) {
-      add("M2", 11, touches, "padding on the query axis: row t is hidden where token t is padding, no key is",
+      add("M2", 11, touches,
+          "padding on the query axis: row t is hidden where token t is padding, no key is",
           [](Variant& v) { v.visibility.padding_axis = PaddingAxis::Query; });
     }
     if (shape.queries == shape.heads && shape.heads <= shape.keys) {
-      add("M13", 13, touches, "padding on the head axis: head h is hidden where token h is padding, no key is",
+      add("M13", 13, touches,
+          "padding on the head axis: head h is hidden where token h is padding, no key is",
           [](Variant& v) { v.visibility.padding_axis = PaddingAxis::Head; });
     }
   }
@@ -79,8 +81,10 @@ class MaskList {
     if (parts_.empty()) return;
     add_for_parts("M3", 15, "{} after the softmax, and the weights not renormalised",
                   [](RuleVariant& rule) { rule.application = Application::AfterSoftmax; });
-    add_for_parts("M4", 16, "{} fills with -1e-9 (or multiplies the scores by 0 and 1): hidden scores become 0",
-                  fill(Application::Fill, -1e-9));
+    add_for_parts(
+        "M4", 16,
+        "{} fills with -1e-9 (or multiplies the scores by 0 and 1): hidden scores become 0",
+        fill(Application::Fill, -1e-9));
     add_for_parts("M4", 18, "{} is added as 1 and 0: visible scores grow by 1",
                   fill(Application::Add, -1));
     add_for_parts("M4", 18, "{} is added as 0 and 1: hidden scores grow by 1",
@@ -92,26 +96,26 @@ class MaskList {
     std::vector<double> grid;
     for (double f = -120; f <= 60; f += 2) grid.push_back(f);
     for (const Application application : {Application::Fill, Application::Add}) {
-      for_each_group([&](const std::vector<Part>& parts, const std::string& name,
-                         std::uint32_t touches) {
-        const bool fills = application == Application::Fill;
-        Hypothesis hypothesis{"M5",
-                              fills ? name + " fills with a number that real scores reach"
-                                    : name + " adds a number that is too small to hide",
-                              touches,
-                              [](Variant&) {},
-                              {},
-                              fills ? 30 : 31,
-                              {}};
-        hypothesis.free = FreeParameter{"fill", grid, false, false,
-                                        [parts, application](Variant& v, double value) {
-                                          for (const Part& part : parts) {
-                                            v.visibility.rules[part.rule].application = application;
-                                            v.visibility.rules[part.rule].value = value;
-                                          }
-                                        }};
-        list_.push_back(std::move(hypothesis));
-      });
+      for_each_group(
+          [&](const std::vector<Part>& parts, const std::string& name, std::uint32_t touches) {
+            const bool fills = application == Application::Fill;
+            Hypothesis hypothesis{"M5",
+                                  fills ? name + " fills with a number that real scores reach"
+                                        : name + " adds a number that is too small to hide",
+                                  touches,
+                                  [](Variant&) {},
+                                  {},
+                                  fills ? 30 : 31,
+                                  {}};
+            hypothesis.free = FreeParameter{
+                "fill", grid, false, false, [parts, application](Variant& v, double value) {
+                  for (const Part& part : parts) {
+                    v.visibility.rules[part.rule].application = application;
+                    v.visibility.rules[part.rule].value = value;
+                  }
+                }};
+            list_.push_back(std::move(hypothesis));
+          });
     }
   }
 
@@ -181,13 +185,15 @@ class MaskList {
       with(14, "the window is one key short", *w.left - 1, w.right);
       with(14, "the window is two-sided", w.left, w.left);
       if (dump_.rules.causal) {
-        with(14, "the window is two-sided, and nothing else hides later keys", w.left, w.left, true);
+        with(14, "the window is two-sided, and nothing else hides later keys", w.left, w.left,
+             true);
       }
       with(15, "the window has half its width on each side", *w.left / 2, *w.left / 2);
     }
     if (w.left != w.right) with(14, "the window lies on the other side", w.right, w.left);
     if (w.left != w.right && dump_.rules.causal) {
-      with(14, "the window lies on the other side, and nothing else hides later keys", w.right, w.left, true);
+      with(14, "the window lies on the other side, and nothing else hides later keys", w.right,
+           w.left, true);
     }
     if (w.right && *w.right > 0) {
       with(14, "the window reaches one later key further", w.left, *w.right + 1);
@@ -199,7 +205,8 @@ class MaskList {
     }
     std::vector<double> grid;
     for (Index i = 0; i < dump_.shape.keys; ++i) grid.push_back(static_cast<double>(i));
-    Hypothesis fitted{"M9", "the window has another width", stage::rule(kWindow), [](Variant&) {}, {}, 24, {}};
+    Hypothesis fitted{
+        "M9", "the window has another width", stage::rule(kWindow), [](Variant&) {}, {}, 24, {}};
     fitted.free = FreeParameter{"window_left", grid, true, false, [w](Variant& v, double value) {
                                   v.visibility.window_changed = true;
                                   v.visibility.window_left = static_cast<Index>(value);
@@ -235,7 +242,8 @@ class MaskList {
     if (difference != 0) {
       corner_with(12, "the diagonal starts at the top left: s <= t", {Index{0}, false});
       corner_with(12, "the diagonal ends at the bottom right: s <= t + S - T", {difference, false});
-      corner_with(16, "the diagonal ends at the bottom right, the other way about: s <= t + T - S", {-difference, false});
+      corner_with(16, "the diagonal ends at the bottom right, the other way about: s <= t + T - S",
+                  {-difference, false});
     }
     if (!dump_.rules.lengths.empty()) {
       corner_with(17, "the diagonal ends at each sample's length", {std::nullopt, true});
@@ -244,7 +252,8 @@ class MaskList {
     for (Index i = 1 - dump_.shape.queries; i < dump_.shape.keys; ++i) {
       grid.push_back(static_cast<double>(i));
     }
-    Hypothesis fitted{"M10", "the diagonal starts at another key", touches, [](Variant&) {}, {}, 26, {}};
+    Hypothesis fitted{"M10", "the diagonal starts at another key", touches, [](Variant&) {}, {}, 26,
+                      {}};
     fitted.free = FreeParameter{"offset", grid, true, false, [at](Variant& v, double value) {
                                   at(v, {static_cast<Index>(value), false});
                                 }};
@@ -276,7 +285,9 @@ class MaskList {
       bool possible;
     };
     const Choice choices[] = {
-        {SampleMap::Tiled, "is repeated as a whole where each entry is meant to be: row b*H+h takes sample (b*H+h) mod B",
+        {SampleMap::Tiled,
+         "is repeated as a whole where each entry is meant to be: row b*H+h takes sample (b*H+h) "
+         "mod B",
          shape.heads > 1},
         {SampleMap::Head, "is broadcast onto the head axis: head h takes sample h",
          shape.heads == shape.batch},
@@ -314,7 +325,8 @@ class MaskList {
   void transposed_mask() {
     if (!dump_.rules.boolean || dump_.shape.queries != dump_.shape.keys) return;
     if (dump_.rules.boolean->shape(2) == 1 && dump_.rules.boolean->shape(3) == 1) return;
-    add("M2", 22, stage::rule(kBoolean), "the boolean mask is transposed: queries and keys exchanged",
+    add("M2", 22, stage::rule(kBoolean),
+        "the boolean mask is transposed: queries and keys exchanged",
         [](Variant& v) { v.visibility.boolean_transposed = true; });
   }
 
@@ -333,20 +345,21 @@ class MaskList {
   }
 
   void finite_fill(double value) {
-    for_each_group([&](const std::vector<Part>& parts, const std::string& name,
-                       std::uint32_t touches) {
-      const auto change = fill(Application::Fill, value);
-      Hypothesis hypothesis{"M5",
-                            fmt::format("{} fills with {:g}", name, value),
-                            touches,
-                            [parts, change](Variant& v) {
-                              for (const Part& part : parts) change(v.visibility.rules[part.rule]);
-                            },
-                            {{"fill", value}},
-                            value == -1e9 ? 41 : 23,
-                            {}};
-      list_.push_back(std::move(hypothesis));
-    });
+    for_each_group(
+        [&](const std::vector<Part>& parts, const std::string& name, std::uint32_t touches) {
+          const auto change = fill(Application::Fill, value);
+          Hypothesis hypothesis{"M5",
+                                fmt::format("{} fills with {:g}", name, value),
+                                touches,
+                                [parts, change](Variant& v) {
+                                  for (const Part& part : parts)
+                                    change(v.visibility.rules[part.rule]);
+                                },
+                                {{"fill", value}},
+                                value == -1e9 ? 41 : 23,
+                                {}};
+          list_.push_back(std::move(hypothesis));
+        });
   }
 
   const Dump& dump_;

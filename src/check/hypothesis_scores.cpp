@@ -28,8 +28,9 @@ class ScoreList {
     const auto dk = static_cast<double>(dump_.shape.key_width);
     const auto with = [&](const char* id, int rank, std::string text, double value) {
       if (std::fabs(value - dump_.scale) <= 1e-12 * std::fabs(value)) return;
-      add(id, rank, stage::scale, std::move(text), [value](Variant& v) { v.score.scale = value; })
-          .parameters["scale"] = value;
+      add(id, rank, stage::scale, std::move(text), [value](Variant& v) {
+        v.score.scale = value;
+      }).parameters["scale"] = value;
     };
     with("S1", 10, "scores are not scaled", 1);
     if (dump_.shape.heads > 1) {

@@ -94,7 +94,7 @@ struct ScoreVariant {
   double bias_factor = 1;
   SampleMap bias_sample = SampleMap::Own;
   bool bias_transposed = false;
-  double alibi_factor = 1;  ///< 0: missing
+  double alibi_factor = 1;      ///< 0: missing
   bool alibi_reversed = false;  ///< slopes from the last head on
   CornerVariant alibi_corner;
   /// A product beyond the largest float16 becomes infinite, or that number.
@@ -148,9 +148,9 @@ enum class EmptyPolicy : std::uint8_t {
   Intended,
   Zero,
   NaN,
-  Mean,         ///< of all values
-  MeanOfRest,   ///< of those that the rules of position leave
-  Softmax,      ///< of all scores
+  Mean,        ///< of all values
+  MeanOfRest,  ///< of those that the rules of position leave
+  Softmax,     ///< of all scores
   SoftmaxOfRest,
 };
 

@@ -99,8 +99,7 @@ class Projector {
       const Index place = packed_place(dump_.shape, variant_, tensor_, column);
       source = packed_[static_cast<std::size_t>(place)];
     }
-    const Tensor<double, 3>& input =
-        tensor_ == kQuery ? projections.input : projections.key_input;
+    const Tensor<double, 3>& input = tensor_ == kQuery ? projections.input : projections.key_input;
     const Tensor<double, 2>& weight = weight_of(projections, source.weight);
     const Index width = input.shape(2);
     const double* x = input.data() + (b * input.shape(1) + token) * width;
@@ -112,10 +111,9 @@ class Projector {
 #pragma omp simd reduction(+ : sum)
       for (Index i = 0; i < width; ++i) sum += x[i] * w[i];
     }
-    const std::size_t bias =
-        variant_.bias[tensor_] > kValue ? kValue + 1
-        : variant_.packed_order         ? source.weight
-                                        : variant_.bias[tensor_];
+    const std::size_t bias = variant_.bias[tensor_] > kValue ? kValue + 1
+                             : variant_.packed_order         ? source.weight
+                                                             : variant_.bias[tensor_];
     if (const auto* b_of = bias_of(projections, bias)) sum += (*b_of)(source.row);
     return activate(variant_.activation[tensor_], sum);
   }
@@ -140,8 +138,9 @@ class Projector {
 
 /// Whether this tensor comes out of another projection than the intended one.
 bool reprojected(const ProjectionVariant& variant, std::size_t tensor) {
-  return variant.packed_order || variant.weight[tensor] != tensor || variant.bias[tensor] != tensor ||
-         variant.transposed[tensor] || variant.activation[tensor] != Activation::None;
+  return variant.packed_order || variant.weight[tensor] != tensor ||
+         variant.bias[tensor] != tensor || variant.transposed[tensor] ||
+         variant.activation[tensor] != Activation::None;
 }
 
 void normalise(const DumpQkNorm& norm, const NormVariant& variant, std::size_t tensor,
@@ -167,8 +166,7 @@ void turn(const DumpRotary& rotary, const RotaryVariant& variant, std::size_t te
   const double base = variant.base.value_or(rotary.options.base);
   std::vector<double> frequency;
   for (Index i = 0; i < width / 2; ++i) {
-    frequency.push_back(
-        std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(width)));
+    frequency.push_back(std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(width)));
   }
   const double turns = (variant.backward ? -1.0 : 1.0) * (variant.twice ? 2.0 : 1.0);
   for (Index t = 0; t < matrix.rows; ++t) {
@@ -228,9 +226,9 @@ std::string VariantHeads::key(const Variant& variant, std::size_t tensor) {
     key += fmt::format(" n{:d}{:d}{:d}", n.missing, n.unweighted, n.order_exchanged);
   }
   if (const RotaryVariant& r = variant.rotary[tensor]; r != RotaryVariant{}) {
-    key += fmt::format(" r{:d}{:d}{:d}{:d}{:d}{:d},{},{},{},{},{}", r.missing,
-                       r.pairing_exchanged, r.over_heads, r.counted, r.backward, r.twice,
-                       r.base.value_or(0), r.width.value_or(-1), r.shift, r.reset, r.factor);
+    key += fmt::format(" r{:d}{:d}{:d}{:d}{:d}{:d},{},{},{},{},{}", r.missing, r.pairing_exchanged,
+                       r.over_heads, r.counted, r.backward, r.twice, r.base.value_or(0),
+                       r.width.value_or(-1), r.shift, r.reset, r.factor);
   }
   return key;
 }

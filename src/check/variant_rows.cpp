@@ -51,7 +51,7 @@ class Aggregator {
     first_.assign(width, 0.0);   // Σ w·v
     second_.assign(width, 0.0);  // Σ w·v²
     std::fill_n(context, width, 0.0);
-    double total = 0;   // Σ w, w = p²·(variance of the score)
+    double total = 0;  // Σ w, w = p²·(variance of the score)
     double keys = 0;
     std::fill_n(variance, width, 0.0);
     const double own = 2 * (square(kRoundingRms * arithmetic_.storage) +
@@ -87,10 +87,9 @@ class Aggregator {
     // Of the product: each element of q and k was rounded once, and the sum on the way.
     const double terms = static_cast<double>(dump_.shape.key_width);
     const double squares = query.query_square * query.key_square[s] / terms;
-    const double product =
-        square(query.scale) * squares *
-        (2 * square(kRoundingRms * arithmetic_.storage) +
-         square(kRoundingRms * arithmetic_.compute) * (1 + terms / 2));
+    const double product = square(query.scale) * squares *
+                           (2 * square(kRoundingRms * arithmetic_.storage) +
+                            square(kRoundingRms * arithmetic_.compute) * (1 + terms / 2));
     return product + storage_variance(arithmetic_, std::fabs(score), 3);
   }
 
@@ -343,7 +342,8 @@ VariantRows Evaluator::rows(const Variant& variant, std::span<const OutputRow> w
   context.compute();
 
   const auto count = static_cast<Index>(wanted.size());
-  VariantRows result{Tensor<double, 2>({count, width_}), Tensor<double, 2>({count, width_}), {}, {}};
+  VariantRows result{
+      Tensor<double, 2>({count, width_}), Tensor<double, 2>({count, width_}), {}, {}};
   result.log_sum_exp.resize(wanted.size());
   result.empty.resize(wanted.size());
   const Index merged_width = projected() ? heads * width : width;
@@ -376,7 +376,6 @@ VariantRows Evaluator::rows(const Variant& variant, std::span<const OutputRow> w
   return result;
 }
 
-
 void Evaluator::project(const OutputVariant& variant, const Tensor<double, 2>& merged,
                         const Tensor<double, 2>& variance, VariantRows& result) const {
   const Index count = merged.shape(0);
@@ -404,9 +403,9 @@ void Evaluator::project(const OutputVariant& variant, const Tensor<double, 2>& m
 #pragma omp simd reduction(+ : value)
           for (Index j = 0; j < inner; ++j) value += row[j] * w[j];
         }
-        own = projection_norm_(d) *
-              (mean + square_sum * square(kRoundingRms * arithmetic_.compute) *
-                          (1 + static_cast<double>(inner) / 2));
+        own =
+            projection_norm_(d) * (mean + square_sum * square(kRoundingRms * arithmetic_.compute) *
+                                              (1 + static_cast<double>(inner) / 2));
       }
       if (projected() && projection && projection->bias) {
         value += variant.bias_factor * (*projection->bias)(d);

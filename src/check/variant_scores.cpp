@@ -192,8 +192,7 @@ void Scorer::score(Index b, Index h, Index t, QueryScores& query) const {
 void Scorer::weigh_empty(QueryScores& query) const {
   const std::size_t count = query.score.size();
   query.weight.assign(count, 0.0);
-  const bool of_rest =
-      policy_ == EmptyPolicy::MeanOfRest || policy_ == EmptyPolicy::SoftmaxOfRest;
+  const bool of_rest = policy_ == EmptyPolicy::MeanOfRest || policy_ == EmptyPolicy::SoftmaxOfRest;
   const bool some_rest = std::any_of(query.visibility.begin(), query.visibility.end(),
                                      [](const KeyVisibility& key) { return key.rest; });
   const auto takes_part = [&](std::size_t s) {

@@ -111,8 +111,7 @@ class BooleanRule {
 
 class DocumentsRule {
  public:
-  explicit DocumentsRule(const Query& query)
-      : keys_(*query.dump.rules.key_documents), query_(0) {
+  explicit DocumentsRule(const Query& query) : keys_(*query.dump.rules.key_documents), query_(0) {
     sample_ = sample_of(query.variant.visibility.rules[kDocuments].sample, query.dump.shape,
                         query.b, query.h);
     const auto& queries = *query.dump.rules.query_documents;
