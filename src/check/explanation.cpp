@@ -54,6 +54,11 @@ int Explanation::rank() const {
   return rank;
 }
 
+bool Explanation::fitted() const {
+  return std::any_of(parts.begin(), parts.end(),
+                     [](const Hypothesis& part) { return part.fitted; });
+}
+
 std::uint32_t Explanation::touches() const {
   std::uint32_t touches = 0;
   for (const Hypothesis& part : parts) touches |= part.touches;
@@ -89,10 +94,10 @@ std::vector<Explanation> equal_best(const Screen& screen, std::vector<Explanatio
   // One a class, and no fitted constant where a specific number of the same stage does as well.
   std::vector<Explanation> named;
   for (Explanation& explanation : equal) {
-    const bool fitted = explanation.rank() >= 20;
+    const bool fitted = explanation.fitted();
     const bool superfluous = std::any_of(named.begin(), named.end(), [&](const Explanation& other) {
       return other.ids() == explanation.ids() ||
-             (fitted && other.rank() < 20 && (other.touches() & explanation.touches()) != 0 &&
+             (fitted && !other.fitted() && (other.touches() & explanation.touches()) != 0 &&
               explanation.touches() != stage::tail);
     });
     if (!superfluous) named.push_back(std::move(explanation));

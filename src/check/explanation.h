@@ -15,6 +15,7 @@ struct Explanation {
   std::vector<std::string> ids() const;
   std::string text() const;
   int rank() const;
+  bool fitted() const;
   std::uint32_t touches() const;
 };
 

@@ -104,6 +104,7 @@ std::optional<Hypothesis> fit(const Hypothesis& hypothesis, const Variant& base,
     set(v, best);
   };
   fixed.free.reset();
+  fixed.fitted = true;
   return fixed;
 }
 

@@ -44,6 +44,7 @@ struct Hypothesis {
   /// Among equal explanations the lowest is the likeliest; of one class only it is named.
   int rank = 0;
   std::optional<FreeParameter> free;
+  bool fitted = false;  ///< its parameter was free
 
   Variant variant(const Variant& base = {}) const {
     Variant result = base;

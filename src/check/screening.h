@@ -41,7 +41,7 @@ class Screen {
   /// (dump − values) / units of a row, at most `kFarthest`; that where only one of them is a number.
   double row_rms(const Trial& trial, std::size_t row) const;
 
-  static constexpr double kFarthest = 1e9;
+  static constexpr double kFarthest = 1e20;
 
  private:
   Distance distance(const VariantRows& values, std::span<const OutputRow> rows) const;

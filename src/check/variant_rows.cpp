@@ -15,6 +15,9 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
+/// Multiplications below which starting threads costs more than they save.
+constexpr double kWorthThreads = 4e6;
+
 constexpr double square(double x) { return x * x; }
 
 /// log Σ exp along another axis than the keys, for every key: pushes come row after row.
@@ -129,7 +132,7 @@ class ContextRows {
   const Dump& dump_;
   const Arithmetic& arithmetic_;
   const Variant& variant_;
-  int threads_;
+  int threads_;  // 1 where the work is not worth more
   HeadTable table_;
   Scorer scorer_;
   std::map<OutputRow, Index> places_;
@@ -218,6 +221,12 @@ void ContextRows::weights_of(const OutputRow& row, QueryScores& query) const {
 void ContextRows::compute() {
   const auto count = static_cast<Index>(places_.size());
   const Index width = dump_.shape.value_width;
+  const bool whole_heads =
+      variant_.softmax.axis == SoftmaxAxis::Queries || variant_.softmax.transposed;
+  const double products = static_cast<double>(count * scorer_.keys()) *
+                          static_cast<double>(dump_.shape.key_width + width) *
+                          (whole_heads ? static_cast<double>(dump_.shape.queries) : 1.0);
+  if (products < kWorthThreads) threads_ = 1;
   context = Tensor<double, 2>({count, width});
   variance = Tensor<double, 2>({count, width});
   log_sum_exp.resize(static_cast<std::size_t>(count));
@@ -382,7 +391,10 @@ void Evaluator::project(const OutputVariant& variant, const Tensor<double, 2>& m
   const Index inner = merged.shape(1);
   const bool copies = !projected() || variant.projection_missing;
   const auto& projection = dump_.output_projection;
-#pragma omp parallel for num_threads(threads_)
+  const double products =
+      static_cast<double>(count * width_) * static_cast<double>(copies ? 1 : inner);
+  const int threads = products < kWorthThreads ? 1 : threads_;
+#pragma omp parallel for num_threads(threads)
   for (Index i = 0; i < count; ++i) {
     double mean = 0;  // of the variance
     double square_sum = 0;
