@@ -8,9 +8,7 @@ from case import Bug
 from draw import Wish
 from shapes import REAL
 
-LOW = ("bfloat16", "float16")
 SELF = ("square", "gqa", "larger", *REAL)
-HEADS = ("probe", "square", "gqa", "cross", "larger", *REAL)
 APART = ("probe", "cross")
 GROUPED = ("probe", "gqa", "smollm2-layer11")
 MINI = ("minilm-layer0", "minilm-layer4")
@@ -113,6 +111,7 @@ def constant(rng, case):
 def make():
     masks = part_of("causal", "padding", "window", "mask", "documents")
     shown = dict(some_part=True)
+    overflowing = dict(dtypes=("float16",), style="fused", features=("plain",))
     items = [
         ("M1", "complement", Wish(**shown), part_of("causal", "padding", "mask", "documents")),
         ("M2", "", Wish(shapes=SELF, parts=("padding",))),
@@ -171,8 +170,11 @@ def make():
         ("N2", "lse-base-2", Wish(carries=("lse",))),
         ("N2", "exp2", Wish(carries=("lse",))),
         ("N2", "exp2", Wish()),
-        ("N3", "", Wish(gain=(150, 900), dtypes=("float16",), style="fused", features=("plain",))),
-        ("N3", "saturated", Wish(gain=(150, 900), dtypes=("float16",), style="fused", features=("plain",))),
+        *[
+            ("N3", variant, Wish(shapes=shapes, gain=gain, **overflowing))
+            for variant in ("", "saturated")
+            for shapes, gain in ((RANDOM, (4e3, 2e4)), (REAL, (150, 900)))
+        ],
         *gradient_items(),
     ]
     return [Injection(*item) for item in items]

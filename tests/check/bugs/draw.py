@@ -43,6 +43,7 @@ class Wish:
     empty_rows: bool = False
     policy: str | None = None
     gain: tuple = (1, 2)  # q is multiplied by something between
+    value_gain: float = 1
     dtypes: tuple = tuple(DTYPES)
     style: str | None = None
     carries: tuple = ()
@@ -93,14 +94,16 @@ def activations(case, rng, wish):
         case.q = normal(rng, s["B"], s["H"], s["T"], s["Dk"]) * gain
         case.k = normal(rng, s["B"], s["Hkv"], s["S"], s["Dk"]) * float(rng.uniform(0.7, 1.5))
         case.v = normal(rng, s["B"], s["Hkv"], s["S"], s["Dv"]) + normal(rng, s["Dv"]) * 0.3
+        case.v = case.v * wish.value_gain
         if "projections" in features:
             random_projections(case, rng, features)
-    case.sizes.setdefault("D", case.H * case.Dv)
     if "wo" in features and case.wo is None:
         width = case.H * case.Dv if "square-out" in features else int(rng.integers(5, 40))
+        width = case.sizes["D"] if case.projections else width
         case.sizes["D"] = width
         case.wo = normal(rng, width, case.H * case.Dv) / math.sqrt(case.H * case.Dv)
         case.bo = normal(rng, width) * 0.5 if "biases" in features or rng.random() < 0.5 else None
+    case.sizes.setdefault("D", case.H * case.Dv)
     return found
 
 
@@ -153,7 +156,7 @@ def set_corner(case, rng, wish, parts):
         case.corner = "top-left"
     case.offset = {"top-left": 0, "bottom-right": room}.get(case.corner)
     if case.offset is None:
-        case.offset = int(rng.integers(0, room + 1))
+        case.offset = int(rng.integers(min(0, room), max(0, room) + 1))
         case.corner = str(case.offset)
 
 

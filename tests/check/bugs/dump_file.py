@@ -54,7 +54,7 @@ def tensors_of(case, shown, stored, with_heads=None, weight_layout="out-in"):
         put("dout", dout)
         for name in ("dq", "dk", "dv"):
             put(name, laid_out(shown[name], case.layout))
-    return {name: t.contiguous() for name, t in tensors.items()}
+    return {name: t.clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
 
 
 def put_projections(put, case, weight_layout):
@@ -97,11 +97,11 @@ def put_rules(put, tensors, case):
     put("read_rows", case.read_rows)
 
 
-def metadata_of(case, weight_layout="out-in", lse_base="e"):
+def metadata_of(case, tensors, weight_layout="out-in", lse_base="e"):
     """What was meant. Nothing in it depends on what the code did wrong."""
     told = {"dtype": case.dtype, "source": case.source, "out_stage": case.stage, "out_layout": case.out_layout}
     told |= {"heads": case.H, "kv_heads": case.Hkv, "empty_row": case.empty_row_as}
-    if case.q is not None:
+    if "q" in tensors:
         told["layout"] = case.layout
     place = case.corner if case.T != case.S or case.offset else "true"
     if case.causal:
@@ -128,7 +128,7 @@ def metadata_of(case, weight_layout="out-in", lse_base="e"):
         told["packing"] = case.projections.packing
     if case.projections or case.wo is not None:
         told["weight_layout"] = weight_layout
-    if "lse" in case.carries:
+    if "lse" in tensors:
         told["lse_base"] = lse_base
     return told
 
