@@ -1,7 +1,8 @@
 """Attention as people write it, with every mistake of the catalogue to be switched on by its id.
 
-The arithmetic is the dtype's own. In bfloat16 and float16 the weights are rounded before they meet the values; the
-scores are rounded too where the style is "eager", and stay in float32 where it is "fused".
+The arithmetic is the dtype's own. In bfloat16 and float16 the weights are rounded before they meet
+the values; the scores are rounded too where the style is "eager", and stay in float32 where it is
+"fused".
 """
 
 import math
@@ -186,7 +187,7 @@ def filled(scores, parts, case, bugs):
         return scores
     lowest = torch.finfo(scores.dtype).min
     if bugs("M5", "overflow"):
-        # Each part as an additive mask: two of them, or one and a negative score, pass the lowest number.
+        # Parts added one by one: two, or one and a negative score, pass the lowest number.
         for part in parts.values():
             scores = scores + (~part).to(scores.dtype) * lowest
         return scores

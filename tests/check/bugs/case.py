@@ -124,7 +124,7 @@ class Bug:
 
 
 class Bugs:
-    """What to get wrong. `bugs("M2")` is the Bug or None; `bugs("E1", "sink-missing")` asks for the variant too."""
+    """What to get wrong: `bugs("M2")` is the Bug or None, `bugs("M8", "diagonal")` of a variant."""
 
     def __init__(self, *bugs):
         self.all = {bug.id: bug for bug in bugs}

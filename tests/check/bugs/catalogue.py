@@ -101,7 +101,9 @@ def chunk(rng, case):
 
 
 def base(rng, case):
-    return {"base": pick(rng, [b for b in (100.0, 1e3, 1e4, 1e5, 5e5, 1e6) if b != case.rotary.base])}
+    return {
+        "base": pick(rng, [b for b in (100.0, 1e3, 1e4, 1e5, 5e5, 1e6) if b != case.rotary.base])
+    }
 
 
 def constant(rng, case):
@@ -117,11 +119,24 @@ def make():
         ("M2", "", Wish(shapes=SELF, parts=("padding",))),
         ("M13", "", Wish(shapes=("token-heads",), parts=("padding",))),
         ("M3", "", Wish(**shown), masks),
-        *[("M4", v, Wish(**shown), masks) for v in ("times-mask", "tiny-fill", "tiny-added", "one-zero-added")],
-        ("M5", "finite", Wish(gain=(4, 80), **shown), one_of("fill", -10.0, -20.0, -50.0, -100.0, -1000.0, -1e4)),
+        *[
+            ("M4", v, Wish(**shown), masks)
+            for v in ("times-mask", "tiny-fill", "tiny-added", "one-zero-added")
+        ],
+        (
+            "M5",
+            "finite",
+            Wish(gain=(4, 80), **shown),
+            one_of("fill", -10.0, -20.0, -50.0, -100.0, -1000.0, -1e4),
+        ),
         ("M5", "overflow", Wish(empty_rows=True, policy="mean", gain=(4, 12), **shown)),
         *[
-            ("M6", f"{gives}-for-{policy}", Wish(empty_rows=True, policy=policy, **shown), one_of("gives", gives))
+            (
+                "M6",
+                f"{gives}-for-{policy}",
+                Wish(empty_rows=True, policy=policy, **shown),
+                one_of("gives", gives),
+            )
             for policy in ("zero", "mean", "nan")
             for gives in ("zero", "mean", "nan")
             if gives != policy
@@ -186,21 +201,43 @@ def projection_items():
     one_width = ("one-width",)
     return [
         ("Q1", "order", Wish(shapes=packed, features=(*whole, *one_width, "packed")), order),
-        ("Q1", "interleave", Wish(shapes=("square", *MINI), features=(*whole, "packed")), interleaved),
+        (
+            "Q1",
+            "interleave",
+            Wish(shapes=("square", *MINI), features=(*whole, "packed")),
+            interleaved,
+        ),
         ("Q1", "order", Wish(shapes=("square",), features=(*whole, *one_width)), order),
         ("Q2", "", Wish(shapes=separate, features=(*whole, *one_width)), wrong_weight),
         ("Q2", "", Wish(shapes=MINI, features=whole), wrong_weight),
-        ("Q3", "", Wish(shapes=separate, features=(*whole, *one_width, "same-heads", "square-out")), square_weights),
+        (
+            "Q3",
+            "",
+            Wish(shapes=separate, features=(*whole, *one_width, "same-heads", "square-out")),
+            square_weights,
+        ),
         ("Q3", "", Wish(shapes=MINI, features=whole), square_weights),
         ("Q4", "output-projection-missing", Wish(shapes=separate, features=("wo", "square-out"))),
-        ("Q4", "output-projection-extra", Wish(shapes=separate, features=("wo", "square-out", "output-extra"), stage="merged")),
-        ("Q4", "bias-missing", Wish(shapes=(*separate, *MINI), features=(*whole, "biases")), missing_bias),
+        (
+            "Q4",
+            "output-projection-extra",
+            Wish(shapes=separate, features=("wo", "square-out", "output-extra"), stage="merged"),
+        ),
+        (
+            "Q4",
+            "bias-missing",
+            Wish(shapes=(*separate, *MINI), features=(*whole, "biases")),
+            missing_bias,
+        ),
         ("Q4", "activation", Wish(shapes=separate, features=whole), one_of("of", "o", "v", "qkv")),
     ]
 
 
 def rotary_items():
-    turned = dict(shapes=("probe", "square", "gqa", "cross", "smollm2-layer11", "smollm2-layer11"), features=("rotary",))
+    turned = dict(
+        shapes=("probe", "square", "gqa", "cross", "smollm2-layer11", "smollm2-layer11"),
+        features=("rotary",),
+    )
     return [
         ("R1", "", Wish(**turned)),
         ("R2", "", Wish(**turned)),
@@ -227,12 +264,19 @@ def extra_items():
 
 
 def gradient_items():
-    any_shape = dict(shapes=("probe", "square", "gqa", "cross", *MINI, *MINI), features=("plain",), carries=("gradients",))
+    any_shape = dict(
+        shapes=("probe", "square", "gqa", "cross", *MINI, *MINI),
+        features=("plain",),
+        carries=("gradients",),
+    )
     grouped = dict(shapes=("probe", "gqa", "mqa"), features=("plain",), carries=("gradients",))
     return [
         ("G2", "first-head", Wish(**grouped)),
         ("G2", "last-head", Wish(**grouped)),
-        *[("B1", v, Wish(**any_shape)) for v in ("row-sum-missing", "scale-missing", "stale-sample", "stale-head")],
+        *[
+            ("B1", v, Wish(**any_shape))
+            for v in ("row-sum-missing", "scale-missing", "stale-sample", "stale-head")
+        ],
     ]
 
 

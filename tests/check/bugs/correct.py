@@ -1,4 +1,4 @@
-"""Right dumps: several implementations, extreme magnitudes, empty rows, and what only looks wrong."""
+"""Right dumps: several implementations, magnitudes, empty rows, and what only looks wrong."""
 
 import numpy as np
 
@@ -6,7 +6,17 @@ from case import DTYPES
 from draw import MODIFIERS, Wish, draw
 from implementations import IMPLEMENTATIONS, NOT_A_BUG, plugin
 
-SHAPES = ("probe", "square", "gqa", "mqa", "cross", "tiny", "minilm-layer0", "minilm-layer4", "smollm2-layer11")
+SHAPES = (
+    "probe",
+    "square",
+    "gqa",
+    "mqa",
+    "cross",
+    "tiny",
+    "minilm-layer0",
+    "minilm-layer4",
+    "smollm2-layer11",
+)
 NEEDED = {
     "alibi_of_the_key": Wish(features=("alibi",), parts=("causal",)),
     "equal_shift": Wish(features=("rotary",)),
@@ -56,7 +66,11 @@ def one(rng, name, implementation, dtype):
     wish = NEEDED.get(name, wish)
     shapes = SHAPES if rng.random() > 0.01 else ("larger",)
     if "projections" in wish.features:
-        shapes = ("probe", "square", "gqa", "cross", "tiny") if rng.random() > 0.05 else ("minilm-layer0", "minilm-layer4")
+        shapes = (
+            ("probe", "square", "gqa", "cross", "tiny")
+            if rng.random() > 0.05
+            else ("minilm-layer0", "minilm-layer4")
+        )
     if "packed" in wish.features:
         shapes = ("square", "gqa")
     case = draw(rng, wish, dtype, shapes[int(rng.integers(len(shapes)))])

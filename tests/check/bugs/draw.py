@@ -37,7 +37,9 @@ class Wish:
     parts: tuple = ()  # rules that must be there
     some_part: bool = False
     only: tuple | None = None  # exactly these rules
-    features: tuple = ()  # of MODIFIERS, projections, packed, cross-input, wo, square-out, biases, plain
+    # of MODIFIERS; projections, packed, wo, biases, square-out, output-extra, one-width,
+    # same-heads; plain: no modifiers but those asked for
+    features: tuple = ()
     stage: str | None = None
     layout: str | None = None
     empty_rows: bool = False
@@ -47,8 +49,6 @@ class Wish:
     dtypes: tuple = tuple(DTYPES)
     style: str | None = None
     carries: tuple = ()
-    same_length: bool | None = None
-    corner: str | None = None
 
 
 def draw(rng, wish, dtype, shape):
@@ -79,7 +79,11 @@ def activations(case, rng, wish):
     features, gain = wish.features, float(rng.uniform(*wish.gain))
     if case.shape in REAL:
         found = real_activations(rng, case.shape, whole="projections" in features)
-        case.q, case.k, case.v = found["q"] * (gain if max(wish.gain) > 2 else 1), found["k"], found["v"]
+        case.q, case.k, case.v = (
+            found["q"] * (gain if max(wish.gain) > 2 else 1),
+            found["k"],
+            found["v"],
+        )
         (B, H, T, Dk), (_, Hkv, S, _) = case.q.shape, case.k.shape
         case.sizes = dict(B=B, H=H, Hkv=Hkv, T=T, S=S, Dk=Dk, Dv=case.v.shape[-1])
         if "projections" in features:
@@ -121,9 +125,9 @@ def real_projections(case, features):
 
 def random_projections(case, rng, features):
     s = case.sizes
-    square = "square-in" in features or "square-out" in features
+    square = "square-out" in features
     s["D"] = s["H"] * s["Dk"] if square else int(rng.integers(6, 48))
-    cross = s["T"] != s["S"] or "cross-input" in features
+    cross = s["T"] != s["S"]
     rows = dict(q=s["H"] * s["Dk"], k=s["Hkv"] * s["Dk"], v=s["Hkv"] * s["Dv"])
     weights = {n: normal(rng, r, s["D"]) * 1.2 / math.sqrt(s["D"]) for n, r in rows.items()}
     biased = "biases" in features or rng.random() < 0.4
@@ -150,7 +154,7 @@ def draw_parts(rng, wish, case):
 
 
 def set_corner(case, rng, wish, parts):
-    case.corner = wish.corner or str(rng.choice(["top-left", "bottom-right", "number"]))
+    case.corner = str(rng.choice(["top-left", "bottom-right", "number"]))
     room = case.S - case.T
     if room < 0 and not wish.empty_rows:
         case.corner = "top-left"
@@ -211,7 +215,9 @@ def set_modifiers(case, rng, wish, found):
     if "scale" in want:
         case.scale = float(rng.choice([0.2, 0.1, 0.3])) * float(rng.uniform(0.8, 1.2))
     if "softcap" in want:
-        case.softcap = float(rng.uniform(1.0, 4.0)) if "softcap" in features else float(rng.uniform(2, 30))
+        case.softcap = (
+            float(rng.uniform(1.0, 4.0)) if "softcap" in features else float(rng.uniform(2, 30))
+        )
     if "bias" in want:
         shape = [(B, H, T, S), (1, H, T, S), (1, 1, T, S), (B, 1, 1, S)][int(rng.integers(4))]
         case.bias = normal(rng, *shape)
@@ -229,7 +235,9 @@ def set_modifiers(case, rng, wish, found):
 
 def set_rotary(case, rng, positions):
     width = case.Dk if rng.random() < 0.7 or case.Dk < 8 else 2 * int(rng.integers(2, case.Dk // 2))
-    base, pairing = float(rng.choice([1e2, 1e3, 1e4, 5e5])), str(rng.choice(["halves", "interleaved"]))
+    base, pairing = float(rng.choice([1e2, 1e3, 1e4, 5e5])), str(
+        rng.choice(["halves", "interleaved"])
+    )
     if positions is not None:
         case.rotary = Rotary(1e5, case.Dk, "halves", positions, positions)
         return

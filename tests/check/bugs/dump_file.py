@@ -99,7 +99,12 @@ def put_rules(put, tensors, case):
 
 def metadata_of(case, tensors, weight_layout="out-in", lse_base="e"):
     """What was meant. Nothing in it depends on what the code did wrong."""
-    told = {"dtype": case.dtype, "source": case.source, "out_stage": case.stage, "out_layout": case.out_layout}
+    told = {
+        "dtype": case.dtype,
+        "source": case.source,
+        "out_stage": case.stage,
+        "out_layout": case.out_layout,
+    }
     told |= {"heads": case.H, "kv_heads": case.Hkv, "empty_row": case.empty_row_as}
     if "q" in tensors:
         told["layout"] = case.layout

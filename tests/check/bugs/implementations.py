@@ -1,7 +1,8 @@
 """Right implementations, written apart from each other, and things that look wrong and are not.
 
-An implementation takes a case and gives its results by name, as observe.observed does, or None where it cannot do the
-case. What it does with a row that sees no key it writes into the case, as its author would declare it.
+An implementation takes a case and gives its results by name, as observe.observed does, or None
+where it cannot do the case. What it does with a row that sees no key it writes into the case, as
+its author would declare it.
 """
 
 import copy
@@ -84,7 +85,7 @@ def torch_autograd(case, rng):
 
 
 def tiled_online(case, rng):
-    """Keys tile by tile with a running maximum and sum; weights rounded to the dtype before they are divided."""
+    """Keys tile by tile with a running maximum and sum; weights are rounded, then divided."""
     q, k, v = core_inputs(case)
     keep, extra = visibility(case), added(case)
     wide = q.dtype if q.dtype == torch.float64 else torch.float32
@@ -177,8 +178,8 @@ def split_scale(case, rng):
 
 def equal_shift(case, rng):
     """Rotary positions of q and k counted from somewhere else."""
-    if not case.rotary:
-        return None
+    if not case.rotary or (case.qk_norm and case.qk_norm.order == "after-rotary"):
+        return None  # weights of a norm that comes later belong to places, not to distances
     shifted, shift = copy.copy(case), int(rng.integers(1, 40))
     shifted.rotary = copy.copy(case.rotary)
     shifted.rotary.query_positions = case.rotary.query_positions + shift
@@ -210,7 +211,13 @@ def alibi_of_the_key(case, rng):
 
 def key_bias_left_out(case, rng):
     """A bias of the keys adds the same to every score of a row."""
-    if not case.projections or case.projections.biases["k"] is None or case.rotary or case.qk_norm or case.softcap:
+    if (
+        not case.projections
+        or case.projections.biases["k"] is None
+        or case.rotary
+        or case.qk_norm
+        or case.softcap
+    ):
         return None
     if case.sink is not None or case.dtype in ("bfloat16", "float16") or "lse" in case.carries:
         return None
@@ -220,7 +227,9 @@ def key_bias_left_out(case, rng):
     return observed(without)
 
 
-IMPLEMENTATIONS = {f.__name__: f for f in (torch_fused, torch_by_hand, torch_autograd, tiled_online, numpy_by_hand)}
+IMPLEMENTATIONS = {
+    f.__name__: f for f in (torch_fused, torch_by_hand, torch_autograd, tiled_online, numpy_by_hand)
+}
 NOT_A_BUG = {
     f.__name__: f
     for f in (renormalised, split_scale, equal_shift, far_fill, alibi_of_the_key, key_bias_left_out)
@@ -228,6 +237,6 @@ NOT_A_BUG = {
 
 
 def plugin(name):
-    """MODULE:FUNCTION, such as a binding of the engine; the function has an implementation's signature."""
+    """MODULE:FUNCTION, a binding of the engine say, with an implementation's signature."""
     module, function = name.split(":")
     return getattr(__import__(module), function)

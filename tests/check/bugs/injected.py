@@ -20,7 +20,9 @@ def single_dumps(seed, count, classes, dtypes):
         for number in range(count):
             rng = np.random.default_rng([seed, number, *identifier.encode()])
             injection = injections[number % len(injections)]
-            turn = number % len(injections) + number // len(injections)  # every variant meets every dtype
+            turn = number % len(injections) + number // len(
+                injections
+            )  # every variant meets every dtype
             hidden = (number + seed) % 16 == 15
             made = one_dump(rng, [injection], turn, dtypes, hidden)
             if made:
@@ -57,7 +59,7 @@ def dump_of(rng, case, bugs):
     except SHAPE_ERRORS:
         return None
     rounding = Rounding(case)
-    if shown["out"].shape != rounding.right["out"].shape:
+    if not same_shapes(shown, rounding.right):
         return None
     shows = rounding.shows(shown)
     record = {
@@ -72,6 +74,10 @@ def dump_of(rng, case, bugs):
         made["heads"] = heads(case, Bugs(*bugs), DTYPES[case.dtype])
         record["heads"] = "as the code had them"  # beside x and weights
     return made
+
+
+def same_shapes(a, b):
+    return all(a[name].shape == b[name].shape for name in b)
 
 
 def aliases(rng, case, bugs, rounding, seed):
@@ -93,7 +99,7 @@ def aliases(rng, case, bugs, rounding, seed):
             other = observed(case, Bugs(*explanation), dtype=dtype, seed=seed)
         except SHAPE_ERRORS:
             continue
-        if other["out"].shape == wrong["out"].shape and rounding.same(wrong, other):
+        if same_shapes(other, wrong) and rounding.same(wrong, other):
             found.append(ids)
     return found + [ids for ids in known_aliases(case, bugs) if ids not in found]
 
@@ -118,7 +124,9 @@ def writable(injection, case):
     wish = injection.wish
     if not set(wish.parts) <= set(case.parts) or (wish.some_part and not case.parts):
         return False
-    if (wish.only is not None and list(wish.only) != case.parts) or not set(wish.carries) <= case.carries:
+    if (wish.only is not None and list(wish.only) != case.parts) or not set(
+        wish.carries
+    ) <= case.carries:
         return False
     have = {
         "scale": True,
@@ -139,7 +147,7 @@ def writable(injection, case):
 
 
 def known_aliases(case, bugs):
-    """What the catalogue says of a fitted constant, of separate weights, and of a sink for a tail."""
+    """What the catalogue says of a fitted constant, separate weights, and a sink for a tail."""
     if len(bugs) != 1:
         return []
     bug = bugs[0]
@@ -157,7 +165,11 @@ def pair_dumps(seed, count, classes, dtypes):
     usable = [i for i in INJECTIONS if i.id in classes]
     pairs = {}
     for a, b in combinations(usable, 2):
-        if family(a.id) is not family(b.id) and not {"G2", "B1", "D1", "N3"} & {a.id, b.id} and both(a.wish, b.wish):
+        if (
+            family(a.id) is not family(b.id)
+            and not {"G2", "B1", "D1", "N3"} & {a.id, b.id}
+            and both(a.wish, b.wish)
+        ):
             pairs.setdefault((a.id, b.id), []).append((a, b))
     order = sorted(pairs)
     np.random.default_rng([seed, 1]).shuffle(order)
@@ -185,13 +197,26 @@ def both(a, b):
     only = either(a.only, b.only)
     clash = any(
         x is not None and y is not None and x != y
-        for x, y in ((a.policy, b.policy), (a.layout, b.layout), (a.stage, b.stage), (a.style, b.style))
+        for x, y in (
+            (a.policy, b.policy),
+            (a.layout, b.layout),
+            (a.stage, b.stage),
+            (a.style, b.style),
+        )
     )
-    if not shapes or clash or ("plain" in features and set(features) & {*MODIFIERS, "projections", "wo"}):
+    if (
+        not shapes
+        or clash
+        or ("plain" in features and set(features) & {*MODIFIERS, "projections", "wo"})
+    ):
         return None
-    if only is not None and (not set(parts) <= set(only) or (not only and (a.some_part or b.some_part))):
+    if only is not None and (
+        not set(parts) <= set(only) or (not only and (a.some_part or b.some_part))
+    ):
         return None
-    if ("projections" in features or "wo" in features) and (a.layout or b.layout or "merged" in (a.stage, b.stage)):
+    if ("projections" in features or "wo" in features) and (
+        a.layout or b.layout or "merged" in (a.stage, b.stage)
+    ):
         return None
     return Wish(
         shapes=shapes,

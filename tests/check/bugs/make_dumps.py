@@ -5,7 +5,8 @@
   make_dumps.py --out DIR --seed 1 --pairs               two mistakes at once
   make_dumps.py --out DIR --seed 1 --correct             right ones
 
-DIR/index.json says of each file what is in it; the files do not. A seed decides everything, sizes included.
+DIR/index.json says of each file what is in it; the files do not. A seed decides everything, sizes
+included.
 """
 
 import argparse
@@ -35,7 +36,13 @@ def store(folder, number, made, rng):
     tensors = tensors_of(case, made["shown"], stored, made.get("heads"), weight_layout)
     write(path, tensors, metadata_of(case, tensors, weight_layout, lse_base))
     sizes = {name: case.sizes[name] for name in ("B", "H", "Hkv", "T", "S", "Dk", "Dv")}
-    return {"file": path.name, **record, **describe(case), "sizes": sizes, "stored": str(stored)[6:]}
+    return {
+        "file": path.name,
+        **record,
+        **describe(case),
+        "sizes": sizes,
+        "stored": str(stored)[6:],
+    }
 
 
 def describe(case):
@@ -53,13 +60,17 @@ def describe(case):
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--classes", nargs="*", default=IDS, choices=IDS, metavar="ID")
     parser.add_argument("--pairs", action="store_true")
     parser.add_argument("--correct", action="store_true")
-    parser.add_argument("--count", type=int, help="dumps a class (24), pairs (240) or right ones (2000)")
+    parser.add_argument(
+        "--count", type=int, help="dumps a class (24), pairs (240) or right ones (2000)"
+    )
     parser.add_argument("--dtype", nargs="*", default=list(DTYPES), choices=list(DTYPES))
     parser.add_argument("--plugin", help="MODULE:FUNCTION: one more right implementation")
     return parser.parse_args()

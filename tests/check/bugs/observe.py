@@ -32,7 +32,7 @@ def read(case, name, t):
 
 
 def distance(a, b):
-    """Root mean square and largest difference; infinite where one is finite and the other is not."""
+    """Root mean square and largest difference; infinite where only one is finite."""
     if a.numel() == 0:
         return 0.0, 0.0
     same = (a == b) | (a.isnan() & b.isnan())
@@ -43,7 +43,7 @@ def distance(a, b):
 
 
 class Rounding:
-    """What the dtype itself makes of the case: the larger of the two styles, and at least half a unit."""
+    """What the dtype itself makes of the case: the larger of two styles, at least half a unit."""
 
     def __init__(self, case):
         self.case = case
@@ -64,7 +64,7 @@ class Rounding:
             self.noise[name] = tuple(max(p) for p in zip(*measured, floor, strict=True))
 
     def ratio(self, a, b):
-        """Root mean square and largest difference of two results, in units of the noise; the worst name counts."""
+        """Root mean square and largest difference in units of the noise; the worst name counts."""
         pairs = []
         for name in a:
             apart = distance(read(self.case, name, a[name]), read(self.case, name, b[name]))
@@ -82,5 +82,3 @@ class Rounding:
         """Equal but for rounding; a and b in float64."""
         mean, largest = self.ratio(a, b)
         return mean < 1 and largest < 2
-
-

@@ -1,4 +1,4 @@
-"""Reads a dump by docs/dump.md alone, and computes what it should hold: float64, one step after the other."""
+"""Reads a dump by docs/dump.md alone, and computes what it should hold, in float64."""
 
 import json
 import math
@@ -70,7 +70,9 @@ def visible(tensors, told, sizes):
     if "lengths" in tensors:
         keep &= (key < tensors["lengths"][:, None])[:, None, None]
     if "key_padding" in tensors:
-        keep &= (tensors["key_padding"].bool() == (told["key_padding_true"] == "keep"))[:, None, None]
+        keep &= (tensors["key_padding"].bool() == (told["key_padding_true"] == "keep"))[
+            :, None, None
+        ]
     if "mask" in tensors:
         keep &= tensors["mask"].bool() == (told["mask_true"] == "keep")
     if "query_documents" in tensors:
@@ -81,7 +83,11 @@ def visible(tensors, told, sizes):
 
 
 def rms(x, weight, told):
-    return x / (x.square().mean(-1, keepdim=True) + float(told.get("qk_norm_epsilon", 1e-6))).sqrt() * weight
+    return (
+        x
+        / (x.square().mean(-1, keepdim=True) + float(told.get("qk_norm_epsilon", 1e-6))).sqrt()
+        * weight
+    )
 
 
 def turned(x, positions, told):
@@ -105,7 +111,9 @@ def placed(q, k, tensors, told):
     after = told.get("qk_norm_order", "before-rotary") == "after-rotary"
     q, k = (q, k) if after else norm(q, k)
     if "rotary_base" in told:
-        q, k = turned(q, tensors["query_positions"], told), turned(k, tensors["key_positions"], told)
+        q, k = turned(q, tensors["query_positions"], told), turned(
+            k, tensors["key_positions"], told
+        )
     return norm(q, k) if after else (q, k)
 
 
@@ -130,10 +138,16 @@ def expected(tensors, told):
     batch, _, queries, keys = scores.shape
     if "alibi_slopes" in tensors:
         place = torch.arange(queries)[:, None] + offset_of(told, queries, keys)
-        scores = scores - tensors["alibi_slopes"][:, None, None] * (place - torch.arange(keys)).abs()
+        scores = (
+            scores - tensors["alibi_slopes"][:, None, None] * (place - torch.arange(keys)).abs()
+        )
     keep = visible(tensors, told, scores.shape)
     scores = scores.masked_fill(~keep, -math.inf)
-    sink = tensors["sink"][None, :, None, None] if "sink" in tensors else torch.tensor(-math.inf).double()
+    sink = (
+        tensors["sink"][None, :, None, None]
+        if "sink" in tensors
+        else torch.tensor(-math.inf).double()
+    )
     lse = torch.logaddexp(scores.logsumexp(-1, keepdim=True), sink.expand(batch, heads, queries, 1))
     context = (scores - lse).exp() @ v
     empty = ~keep.any(-1, keepdim=True)

@@ -2,9 +2,9 @@
 
   score.py --qkv build/qkv DIR... [--markdown FILE]
 
-DIR holds what make_dumps.py wrote. The exit status is 1 where a bar is missed: of single mistakes 95 % are named, and
-90 % in every class; of pairs 70 %, and none as something that is not there; no right dump is called wrong, and none
-that differs is called right.
+DIR holds what make_dumps.py wrote. The exit status is 1 where a bar is missed: of single mistakes
+95 % are named, and 90 % in every class; of pairs 70 %, and none as something that is not there; no
+right dump is called wrong, and none that differs is called right.
 """
 
 import argparse
@@ -26,7 +26,9 @@ def answers(command, folder, records):
         files = [str(folder / r["file"]) for r in records[begin : begin + FILES_A_CALL]]
         ran = subprocess.run([*command, "check", "--json", *files], capture_output=True, text=True)
         if ran.returncode not in (0, 1):
-            print(f"qkv check: status {ran.returncode}: {ran.stderr.strip()[:400]}", file=sys.stderr)
+            print(
+                f"qkv check: status {ran.returncode}: {ran.stderr.strip()[:400]}", file=sys.stderr
+            )
         for line in ran.stdout.splitlines():
             answer = json.loads(line)
             found[Path(answer["file"]).name] = answer
@@ -40,7 +42,8 @@ def ids_of(diagnosis):
 def judge(record, answer):
     """An outcome, and whom the dump was taken for.
 
-    named: the truth comes first, or beside another explanation that fits equally. within: only the other one is named.
+    named: the truth comes first, or beside another explanation that fits equally.
+    within: only the other one is named.
     """
     if answer is None or answer.get("verdict") not in ("matches", "differs"):
         return "error", "error"
@@ -70,15 +73,21 @@ class Score:
         self.classes = defaultdict(Counter)  # "M2", "pairs" -> outcome -> count
         self.taken = defaultdict(Counter)  # class -> whom its dumps were taken for
         self.groups = defaultdict(Counter)  # "float16", "real", "gqa" -> outcome -> count
-        self.right = defaultdict(Counter)  # implementation or class whose mistake does not show -> outcome
+        self.right = defaultdict(
+            Counter
+        )  # implementation or class whose mistake does not show -> outcome
         self.failures = []
 
     def add(self, record, answer):
         outcome, taken = judge(record, answer)
         if outcome not in ("named", "right"):
-            self.failures.append(f"{record['file']}: {'+'.join(record['ids']) or 'right'} -> {outcome} {taken}")
+            self.failures.append(
+                f"{record['file']}: {'+'.join(record['ids']) or 'right'} -> {outcome} {taken}"
+            )
         if not record["shows"]:
-            self.right[record.get("implementation") or f"hidden {'+'.join(record['ids'])}"][outcome] += 1
+            self.right[record.get("implementation") or f"hidden {'+'.join(record['ids'])}"][
+                outcome
+            ] += 1
             return
         pair = len(record["ids"]) == 2
         name = "pairs" if pair else record["ids"][0]
@@ -104,7 +113,9 @@ class Score:
                     missed.append(f"{name}: {counts[outcome]} {outcome}, expected none")
         for name, counts in self.right.items():
             if sum(counts.values()) != counts["right"]:
-                missed.append(f"{name}: {sum(counts.values()) - counts['right']} right dumps called wrong")
+                missed.append(
+                    f"{name}: {sum(counts.values()) - counts['right']} right dumps called wrong"
+                )
         return missed
 
     def markdown(self):
@@ -124,10 +135,17 @@ def share(counts):
 
 
 def table(title, rows, taken):
-    lines = [f"| {title} | dumps | {' | '.join(OUTCOMES)} | % named |{' taken for |' if taken else ''}"]
+    lines = [
+        f"| {title} | dumps | {' | '.join(OUTCOMES)} | % named |{' taken for |' if taken else ''}"
+    ]
     lines.append("|---" * (len(OUTCOMES) + 3 + bool(taken)) + "|")
     for name, counts in rows.items():
-        cells = [name, sum(counts.values()), *(counts[o] for o in OUTCOMES), f"{100 * share(counts):.0f}"]
+        cells = [
+            name,
+            sum(counts.values()),
+            *(counts[o] for o in OUTCOMES),
+            f"{100 * share(counts):.0f}",
+        ]
         if taken:
             most = taken[name].most_common(5) if name in taken else []
             cells.append(", ".join(f"{whom} ×{times}" for whom, times in most))
@@ -136,11 +154,15 @@ def table(title, rows, taken):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--qkv", nargs="+", required=True, help="the command, such as build/qkv")
     parser.add_argument("--markdown", type=Path, help="where the tables go as well")
-    parser.add_argument("--failures", type=int, default=20, help="how many dumps to name that were not")
+    parser.add_argument(
+        "--failures", type=int, default=20, help="how many dumps to name that were not"
+    )
     options = parser.parse_args()
 
     score = Score()
@@ -148,7 +170,9 @@ def main():
         records = json.loads((folder / "index.json").read_text())
         found = answers(options.qkv, folder, records)
         for record in records:
-            score.add(record | {"file": f"{folder.name}/{record['file']}"}, found.get(record["file"]))
+            score.add(
+                record | {"file": f"{folder.name}/{record['file']}"}, found.get(record["file"])
+            )
     print(score.markdown())
     if options.markdown:
         options.markdown.write_text(score.markdown())

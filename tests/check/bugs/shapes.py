@@ -44,7 +44,9 @@ def draw_sizes(rng, shape):
     elif shape == "mqa":
         sizes |= dict(H=between(2, 6), Hkv=1)
     elif shape == "cross":
-        sizes |= dict(S=tokens + between(1, 9)) if rng.random() < 0.6 else dict(T=tokens + between(1, 9))
+        sizes |= (
+            dict(S=tokens + between(1, 9)) if rng.random() < 0.6 else dict(T=tokens + between(1, 9))
+        )
     elif shape == "tiny":
         sizes |= dict(B=between(1, 2), H=between(1, 3), T=between(1, 2), S=between(1, 3))
         sizes |= dict(Dk=2 * between(1, 4), Dv=between(1, 5))
@@ -62,11 +64,14 @@ def draw_sizes(rng, shape):
 
 @cache
 def layer(name):
-    return {key: t.double() if t.is_floating_point() else t for key, t in load_file(DATA / f"{name}.safetensors").items()}
+    return {
+        key: t.double() if t.is_floating_point() else t
+        for key, t in load_file(DATA / f"{name}.safetensors").items()
+    }
 
 
 def real_activations(rng, shape, whole=False):
-    """q, k, v and what belongs to them: some samples, heads and tokens of a recorded layer, or all of it."""
+    """q, k, v and what belongs to them: some samples, heads, tokens of a recorded layer, or all."""
     stored = layer(shape)
     before_rotary = "q_before_rope" in stored
     q, k = (stored[n + "_before_rope"] if before_rotary else stored[n] for n in "qk")
@@ -77,11 +82,17 @@ def real_activations(rng, shape, whole=False):
     samples, heads, length = q.shape[0], k.shape[1], q.shape[2]
     group = q.shape[1] // heads
     chosen = sorted(rng.choice(samples, int(rng.integers(2, samples + 1)), replace=False).tolist())
-    kept = sorted(rng.choice(heads, int(rng.integers(2, min(heads, 4) + 1)), replace=False).tolist())
+    kept = sorted(
+        rng.choice(heads, int(rng.integers(2, min(heads, 4) + 1)), replace=False).tolist()
+    )
     queries = [h * group + g for h in kept for g in range(group)]
     tokens = int(rng.integers(12, length + 1))
     tokens = slice(0, tokens) if shape.startswith("minilm") else slice(length - tokens, length)
-    found |= dict(q=q[chosen][:, queries, tokens], k=k[chosen][:, kept, tokens], v=found["v"][chosen][:, kept, tokens])
+    found |= dict(
+        q=q[chosen][:, queries, tokens],
+        k=k[chosen][:, kept, tokens],
+        v=found["v"][chosen][:, kept, tokens],
+    )
     found["keep"] = found["keep"][chosen, tokens]
     if before_rotary:
         found["positions"] = found["positions"][chosen, tokens]

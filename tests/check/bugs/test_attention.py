@@ -27,7 +27,7 @@ def drawn(wish, shape, seed, tries=200):
 
 
 def by_torch(case, keep):
-    """scaled_dot_product_attention on scores that are all in the mask, the sink an added key without a value."""
+    """scaled_dot_product_attention with all scores in the mask; the sink is an added key."""
     q, k = place(case.q, case.k, case, NO_BUGS)
     k, v = for_every_query_head(k, case.v, case, NO_BUGS)
     scores = torch.einsum("bhtd,bhsd->bhts", q, k) * case.true_scale
@@ -58,15 +58,21 @@ def sees(case, b, h, t, s):
         return False
     if case.mask is not None and not case.mask.expand(case.B, case.H, case.T, case.S)[b, h, t, s]:
         return False
-    return case.query_documents is None or bool(case.query_documents[b, t] == case.key_documents[b, s])
+    return case.query_documents is None or bool(
+        case.query_documents[b, t] == case.key_documents[b, s]
+    )
 
 
 @pytest.mark.parametrize("parts", COMBINATIONS, ids="+".join)
 @pytest.mark.parametrize("modifier", [None, *MODIFIERS])
 def test_equals_torch(parts, modifier):
-    shapes = ["square", "gqa", "larger"] if "documents" in parts else ["probe", "square", "cross", "mqa"]
+    shapes = (
+        ["square", "gqa", "larger"] if "documents" in parts else ["probe", "square", "cross", "mqa"]
+    )
     for seed, shape in enumerate(shapes):
-        case = drawn(Wish(only=parts, features=(modifier,) if modifier else (), stage="heads"), shape, seed)
+        case = drawn(
+            Wish(only=parts, features=(modifier,) if modifier else (), stage="heads"), shape, seed
+        )
         keep = everything(visible_parts(case, NO_BUGS), case)
         torch.testing.assert_close(run(case).out, by_torch(case, keep), rtol=1e-12, atol=1e-12)
 
@@ -90,7 +96,10 @@ def test_grouped_heads_share_keys_in_order():
 
 
 def test_projections_equal_multi_head_attention():
-    wish = Wish(only=("causal",), features=("plain", "projections", "wo", "biases", "one-width", "square-out"))
+    wish = Wish(
+        only=("causal",),
+        features=("plain", "projections", "wo", "biases", "one-width", "square-out"),
+    )
     case = drawn(wish, "square", 6)
     layer = torch.nn.MultiheadAttention(case.D, case.H, batch_first=True, dtype=torch.float64)
     p = case.projections
@@ -121,8 +130,14 @@ def test_rotary_positions_turn_scores_by_distance():
 
 
 def test_every_class_of_the_catalogue_is_there():
-    expected = [f"M{n}" for n in range(1, 14)] + [f"S{n}" for n in range(1, 5)] + ["X1", "X2", "G1", "G2", "E1", "D1"]
-    expected += [f"H{n}" for n in range(1, 6)] + [f"Q{n}" for n in range(1, 5)] + ["R1", "R2", "R3", "B1"]
+    expected = (
+        [f"M{n}" for n in range(1, 14)]
+        + [f"S{n}" for n in range(1, 5)]
+        + ["X1", "X2", "G1", "G2", "E1", "D1"]
+    )
+    expected += (
+        [f"H{n}" for n in range(1, 6)] + [f"Q{n}" for n in range(1, 5)] + ["R1", "R2", "R3", "B1"]
+    )
     expected += ["N1", "N2", "N3"]
     assert sorted(IDS) == sorted(expected)
 
