@@ -39,12 +39,12 @@ enum class Packing : std::uint8_t {
 /// The rules of visibility, each on its own: a bug drops or bends one of them.
 struct DumpRules {
   bool causal = false;
-  std::optional<Corner> corner;               ///< of causal, window and ALiBi; absent where T = S
-  std::vector<Index> prefix;                  ///< empty, or one a sample
-  std::optional<Window> window;               ///< sides only; the corner is the one above
-  std::vector<Index> lengths;                 ///< empty, or one a sample
-  std::optional<Tensor<bool, 2>> padding;     ///< [B,S], true: takes part
-  std::optional<Tensor<bool, 4>> boolean;     ///< broadcasts to [B,H,T,S], true: takes part
+  std::optional<Corner> corner;            ///< of causal, window and ALiBi; absent where T = S
+  std::vector<Index> prefix;               ///< empty, or one a sample
+  std::optional<Window> window;            ///< sides only; the corner is the one above
+  std::vector<Index> lengths;              ///< empty, or one a sample
+  std::optional<Tensor<bool, 2>> padding;  ///< [B,S], true: takes part
+  std::optional<Tensor<bool, 4>> boolean;  ///< broadcasts to [B,H,T,S], true: takes part
   std::optional<Tensor<Index, 2>> query_documents;  ///< [B,T]
   std::optional<Tensor<Index, 2>> key_documents;    ///< [B,S]
 
@@ -67,9 +67,9 @@ struct DumpQkNorm {
 
 /// Weights are [out, in] here, however the file holds them, and apart, however it packs them.
 struct DumpProjections {
-  Tensor<double, 3> input;      ///< x [B,T,D]
-  Tensor<double, 3> key_input;  ///< [B,S,D]; the input again in self attention
-  bool cross = false;           ///< whether the file gave x_kv
+  Tensor<double, 3> input;         ///< x [B,T,D]
+  Tensor<double, 3> key_input;     ///< [B,S,D]; the input again in self attention
+  bool cross = false;              ///< whether the file gave x_kv
   Tensor<double, 2> query_weight;  ///< [H·Dk,D]
   Tensor<double, 2> key_weight;    ///< [Hkv·Dk,D]
   Tensor<double, 2> value_weight;  ///< [Hkv·Dv,D]
@@ -101,7 +101,7 @@ struct Dump {
   EmptyRow empty_row = EmptyRow::Zero;
   double scale = 1;
   std::optional<double> softcap;
-  std::optional<Tensor<double, 4>> bias;  ///< broadcasts to [B,H,T,S]
+  std::optional<Tensor<double, 4>> bias;            ///< broadcasts to [B,H,T,S]
   std::optional<std::vector<double>> alibi_slopes;  ///< [H]
   std::optional<Tensor<double, 1>> sink;            ///< [H]
   std::optional<DumpRotary> rotary;
@@ -110,22 +110,25 @@ struct Dump {
 
   // What came out.
   OutStage stage = OutStage::Heads;
-  std::optional<Tensor<double, 4>> context;  ///< [B,H,T,Dv], where the stage is Heads or Merged
-  std::optional<Tensor<double, 3>> output;   ///< [B,T,D], where it is Projected
-  std::optional<Tensor<double, 4>> weights;  ///< [B,H,T,S]
-  std::optional<Tensor<double, 4>> scores;   ///< [B,H,T,S], before the softmax
+  std::optional<Tensor<double, 4>> context;      ///< [B,H,T,Dv], where the stage is Heads or Merged
+  std::optional<Tensor<double, 3>> output;       ///< [B,T,D], where it is Projected
+  std::optional<Tensor<double, 4>> weights;      ///< [B,H,T,S]
+  std::optional<Tensor<double, 4>> scores;       ///< [B,H,T,S], before the softmax
   std::optional<Tensor<double, 3>> log_sum_exp;  ///< [B,H,T], to base e or 2
   bool log_sum_exp_base2 = false;
   std::optional<Tensor<double, 4>> second_context;  ///< of a second run, as context
   std::optional<Tensor<double, 3>> second_output;
 
-  std::optional<Tensor<double, 4>> context_gradient;  ///< dout, as context; only where the stage is Heads or Merged
-  std::optional<Tensor<double, 4>> query_gradient;    ///< as query
+  std::optional<Tensor<double, 4>>
+      context_gradient;  ///< dout, as context; only where the stage is Heads or Merged
+  std::optional<Tensor<double, 4>> query_gradient;  ///< as query
   std::optional<Tensor<double, 4>> key_gradient;
   std::optional<Tensor<double, 4>> value_gradient;
 
-  DType ran_in = DType::Float32;        ///< what the code computed with
-  std::vector<std::string> inferred;    ///< a sentence for each thing that the file left out: "layout: BTHD, as …"
+  DType ran_in = DType::Float32;  ///< what the code computed with
+  std::string source;             ///< free text of whoever wrote the file
+  std::vector<std::string>
+      inferred;  ///< a sentence for each thing that the file left out: "layout: BTHD, as …"
 };
 
 /// Throws std::invalid_argument that begins with "dump: NAME:" and says what was expected and what came: a tensor missing,
