@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 
+#include "base/broadcast.h"
 #include "check/expected_head.h"
 
 namespace qkv {
@@ -95,6 +97,25 @@ void fill_row(const ExpectedHead& one, Index t, Expected& expected) {
   }
 }
 
+/// The magnitude of what is added to each score of a row: the bias, and slope·s where the code adds no distances but leaves
+/// the rest to the softmax, which forgets a constant. That needs float32; in 16 bits it would be a mistake.
+std::vector<double> added_to(const AttentionInputs<double>& inputs, const AttentionPlan& plan,
+                             const reference::Head& head, Index t, bool by_key) {
+  if (!inputs.bias && !inputs.alibi) return {};
+  std::vector<double> added(static_cast<std::size_t>(plan.shape.keys));
+  for (Index s = 0; s < plan.shape.keys; ++s) {
+    double& one = added[static_cast<std::size_t>(s)];
+    if (inputs.bias) one = std::fabs(broadcast_at(*inputs.bias, head.b, head.h, t, s));
+    if (!std::isfinite(one)) one = 0;
+    if (!inputs.alibi) continue;
+    const Index offset = plan.alibi_offsets[static_cast<std::size_t>(head.b)];
+    const Index distance = std::abs(t + offset - s);
+    const double slope = inputs.alibi->slopes[static_cast<std::size_t>(head.h)];
+    one += std::fabs(slope) * static_cast<double>(by_key ? std::max(distance, s) : distance);
+  }
+  return added;
+}
+
 /// The variance of one row's scores, and the scores where the dump has them.
 void score_row(const AttentionInputs<double>& inputs, const AttentionPlan& plan, bool wanted,
                Index t, ExpectedHead& one, Expected& expected) {
@@ -107,10 +128,13 @@ void score_row(const AttentionInputs<double>& inputs, const AttentionPlan& plan,
       score[s] = reference::score(inputs, plan, one.head, t, static_cast<Index>(s));
     }
   }
-  score_variance(expected.arithmetic,
-                 {row_of(one.head.query, t), row_of(one.query_variance, t), one.head.key.elements(),
-                  one.key_variance.elements(), plan.scale, score},
-                 {one.score_variance.data() + static_cast<std::size_t>(t) * keys, keys});
+  const bool is_wide = expected.arithmetic.storage == expected.arithmetic.compute;
+  const auto added = added_to(inputs, plan, one.head, t, is_wide);
+  score_variance(
+      expected.arithmetic,
+      {row_of(one.head.query, t), row_of(one.query_variance, t), one.head.key.elements(),
+       one.key_variance.elements(), plan.scale, added, inputs.softcap.has_value(), score},
+      {one.score_variance.data() + static_cast<std::size_t>(t) * keys, keys});
   if (!wanted) return;
   const auto value = row_of(expected.scores->value, one.head.b, one.head.h, t);
   const auto variance = row_of(expected.scores->variance, one.head.b, one.head.h, t);

@@ -71,6 +71,11 @@ ScoreGradientRow score_gradient(const Arithmetic& arithmetic, const ExpectedHead
   return row;
 }
 
+/// A softcap's slope is scale·(1 − tanh²): where tanh is nearly 1 the difference keeps the rounding of tanh² alone.
+double slope_variance(const Arithmetic& arithmetic, double scale, double slope) {
+  return storage_variance(arithmetic, std::fabs(scale) - std::fabs(slope), 2);
+}
+
 void add_scaled_squares(double factor, std::span<const double> row, std::span<double> sum) {
   for (std::size_t i = 0; i < row.size(); ++i) sum[i] += factor * (row[i] * row[i]);
 }
@@ -79,12 +84,14 @@ void add_scaled(double factor, std::span<const double> row, std::span<double> su
   for (std::size_t i = 0; i < row.size(); ++i) sum[i] += factor * row[i];
 }
 
-void add_output_variance(const Arithmetic& arithmetic, Rounded<4>& gradient) {
+/// `terms`: of the sum that each element is.
+void add_output_variance(const Arithmetic& arithmetic, Index terms, Rounded<4>& gradient) {
   const auto value = gradient.value.elements();
   const auto variance = gradient.variance.elements();
+  const double sum = square(kRoundingRms * arithmetic.compute) * static_cast<double>(terms) / 3;
   for (std::size_t i = 0; i < value.size(); ++i) {
-    variance[i] +=
-        storage_variance(arithmetic, std::fabs(value[i])) + output_variance(arithmetic, value[i]);
+    variance[i] += sum * square(value[i]) + storage_variance(arithmetic, std::fabs(value[i])) +
+                   output_variance(arithmetic, value[i]);
   }
 }
 
@@ -214,6 +221,10 @@ void add_gradient_variances(const Dump& dump, const AttentionInputs<double>& inp
   const Index h = one.head.h;
   const Index kv_head = h / shape.group();
   const Tensor<double, 4>& upstream = *dump.context_gradient;
+  // What a sum of so many terms adds to the variance of each, in units of its square.
+  const double product = square(kRoundingRms * expected.arithmetic.compute);
+  const double by_keys = product * (1 + static_cast<double>(shape.keys) / 2);
+  const double by_queries = product * (1 + static_cast<double>(shape.queries * shape.group()) / 2);
   for (Index t = 0; t < shape.queries; ++t) {
     if (expected.empty(b, h, t)) continue;
     const auto dout = row_of(upstream, b, h, t);
@@ -223,14 +234,18 @@ void add_gradient_variances(const Dump& dump, const AttentionInputs<double>& inp
     for (Index s = 0; s < shape.keys; ++s) {
       if (!one.scores.visible(t, s)) continue;
       const auto at = static_cast<std::size_t>(s);
-      const double slope = square(reference::score_slope(inputs, plan, one.head, t, s));
+      const double slope = reference::score_slope(inputs, plan, one.head, t, s);
       const auto key = row_of(expected.key_gradient->variance, b, kv_head, s);
-      const double exact = slope * square(row.value[at]);
-      add_scaled_squares(slope * row.variance[at], row_of(one.head.key, s), query);
+      const double exact = square(slope * row.value[at]);
+      const double rounded =
+          square(slope) * row.variance[at] +
+          slope_variance(expected.arithmetic, plan.scale, slope) * square(row.value[at]);
+      add_scaled_squares(rounded + exact * by_keys, row_of(one.head.key, s), query);
       add_scaled(exact, row_of(one.key_variance, s), query);
-      add_scaled_squares(slope * row.variance[at], row_of(one.head.query, t), key);
+      add_scaled_squares(rounded + exact * by_queries, row_of(one.head.query, t), key);
       add_scaled(exact, row_of(one.query_variance, t), key);
-      add_scaled_squares(row.weight_variance[at], dout,
+      const double weight = square(one.scores.weights(t, s)) * by_queries;
+      add_scaled_squares(row.weight_variance[at] + weight, dout,
                          row_of(expected.value_gradient->variance, b, kv_head, s));
     }
   }
@@ -245,10 +260,10 @@ void finish_gradients(const Dump& dump, const AttentionInputs<double>& inputs, E
   results.value = expected.value_gradient->value.view();
   reference::backward(inputs, upstream, results);
   add_empty_rows(dump, expected);
-  for (auto* gradient :
-       {&*expected.query_gradient, &*expected.key_gradient, &*expected.value_gradient}) {
-    add_output_variance(expected.arithmetic, *gradient);
-  }
+  const Index queries = dump.shape.queries * std::max<Index>(dump.shape.group(), 1);
+  add_output_variance(expected.arithmetic, dump.shape.keys, *expected.query_gradient);
+  add_output_variance(expected.arithmetic, queries, *expected.key_gradient);
+  add_output_variance(expected.arithmetic, queries, *expected.value_gradient);
   back_to_input(dump, true, expected.arithmetic, *expected.query_gradient);
   back_to_input(dump, false, expected.arithmetic, *expected.key_gradient);
 }

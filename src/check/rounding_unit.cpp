@@ -12,12 +12,24 @@
 namespace qkv {
 namespace {
 
-/// A hand-written kernel stores the product, and what is left after it was scaled, a bias added or the largest subtracted.
+/// A hand-written kernel stores the product and the scaled product, then what it divides by the cap and the capped score, and
+/// the sum with a bias.
 constexpr double kScoreRoundings = 2;
+constexpr double kCapRoundings = 2;
+constexpr double kAddedRoundings = 1;
 /// The exponential and the quotient; a fused kernel stores one of them.
 constexpr double kWeightRoundings = 2;
 
 constexpr double square(double x) { return x * x; }
+
+/// Mean of (exp(δ) − 1)² where δ is normal with this variance; at most what turns a weight into 1.
+double weight_effect(double weight, double score_variance) {
+  double effect = score_variance;
+  if (score_variance > 0.01) {
+    effect = std::exp(2 * score_variance) - 2 * std::exp(score_variance / 2) + 1;
+  }
+  return std::min(square(weight) * effect, 1.0);
+}
 
 /// Variance of a number that lies anywhere within half a spacing.
 constexpr double spacing_variance(double spacing) { return spacing * spacing / 12; }
@@ -88,6 +100,8 @@ double output_variance(const Arithmetic& arithmetic, double result) {
 void score_variance(const Arithmetic& arithmetic, const ScoreRow& row, std::span<double> variance) {
   const std::size_t width = row.query.size();
   const double scale = row.scale * row.scale;
+  const double roundings = kScoreRoundings + (row.capped ? kCapRoundings : 0) +
+                           (row.added.empty() ? 0 : kAddedRoundings);
   for (std::size_t s = 0; s < row.score.size(); ++s) {
     variance[s] = 0;
     if (row.score[s] == -std::numeric_limits<double>::infinity()) continue;
@@ -104,11 +118,11 @@ void score_variance(const Arithmetic& arithmetic, const ScoreRow& row, std::span
       entering +=
           row.query_variance[i] * (key[i] * key[i]) + row.query[i] * row.query[i] * key_variance[i];
     }
-    // What is added (bias, ALiBi) or capped lies between the product and the score.
-    const double magnitude = std::max(std::fabs(row.scale * sum), std::fabs(row.score[s]));
+    const double added = row.added.empty() ? 0 : row.added[s];
+    const double magnitude = std::max({std::fabs(row.scale * sum), std::fabs(row.score[s]), added});
     variance[s] =
         scale * (entering + sum_variance(arithmetic, squares, sum, static_cast<Index>(width))) +
-        storage_variance(arithmetic, magnitude, kScoreRoundings);
+        storage_variance(arithmetic, magnitude, roundings);
   }
 }
 
@@ -126,7 +140,7 @@ void context_variance(const Arithmetic& arithmetic, const ContextRow& row,
     ++terms;
     const double* value = row.value.data() + s * width;
     const double weight2 = weight * weight;
-    const double score = weight2 * row.score_variance[s];
+    const double score = weight_effect(weight, row.score_variance[s]);
     const double own = weight2 * weight_rounding + weight_spacing;
 #pragma omp simd
     for (std::size_t d = 0; d < width; ++d) {
@@ -147,10 +161,13 @@ void context_variance(const Arithmetic& arithmetic, const ContextRow& row,
 void weight_variance(const Arithmetic& arithmetic, std::span<const double> weight,
                      std::span<const double> score_variance, std::span<double> variance) {
   double shared = 0;  // Σ_j p_j²·e_j², by way of the sum
-  for (std::size_t s = 0; s < weight.size(); ++s) shared += square(weight[s]) * score_variance[s];
   for (std::size_t s = 0; s < weight.size(); ++s) {
-    const double own = score_variance[s] * (1 - 2 * weight[s]);
-    variance[s] = square(weight[s]) * std::max(0.0, shared + own) +
+    shared += weight_effect(weight[s], score_variance[s]);
+  }
+  for (std::size_t s = 0; s < weight.size(); ++s) {
+    const double own = weight_effect(weight[s], score_variance[s]);
+    const double others = std::max(0.0, shared - own);
+    variance[s] = own * square(1 - weight[s]) + square(weight[s]) * others +
                   storage_variance(arithmetic, weight[s], kWeightRoundings) +
                   output_variance(arithmetic, weight[s]);
   }
@@ -161,10 +178,15 @@ double log_sum_exp_variance(const Arithmetic& arithmetic, double log_sum_exp,
                             std::span<const double> score_variance) {
   double variance = storage_variance(arithmetic, std::fabs(log_sum_exp)) +
                     output_variance(arithmetic, log_sum_exp);
+  double terms = 0;
   for (std::size_t s = 0; s < weight.size(); ++s) {
-    variance += square(weight[s]) * (score_variance[s] + square(kRoundingRms * arithmetic.storage));
+    if (weight[s] == 0) continue;
+    ++terms;
+    variance += weight_effect(weight[s], score_variance[s]) +
+                square(weight[s] * kRoundingRms * arithmetic.storage);
   }
-  return variance;
+  // The logarithm makes an absolute error of the relative one of the sum.
+  return variance + square(kRoundingRms * arithmetic.compute) * (1 + terms);
 }
 
 }  // namespace qkv

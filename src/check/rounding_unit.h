@@ -9,6 +9,7 @@
 //   δo   = Σ_j p_j·(v_j − o)·δs_j + Σ_j δp_j·v_j + Σ_j p_j·δv_j + rounding of o
 //
 // The first term of δo is the derivative of the softmax, δp_j the rounding of the weight itself, which no normalisation follows.
+// Where scores are so large that e_j is no longer small, exp(δs_j) − 1 stands for δs_j: its variance is that of a log-normal number.
 // Sources: the model of one rounding in base/rounding.h; Higham, "Accuracy and Stability of Numerical Algorithms" (2002), ch. 2
 // (gradual underflow, 2.8), 3 and 4 (sums).
 #pragma once
@@ -47,6 +48,9 @@ struct ScoreRow {
   std::span<const double> key;             ///< [S,Dk]
   std::span<const double> key_variance;    ///< [S,Dk]
   double scale = 1;
+  std::span<const double>
+      added;            ///< [S], magnitude of what is added to the scaled product, or empty
+  bool capped = false;  ///< by a softcap
   std::span<const double> score;  ///< [S], as it enters the softmax; −∞ where nothing depends on it
 };
 /// Writes e_j² [S]; 0 where the score is −∞.
