@@ -34,17 +34,15 @@ double weight_effect(double weight, double score_variance) {
 /// Variance of a number that lies anywhere within half a spacing.
 constexpr double spacing_variance(double spacing) { return spacing * spacing / 12; }
 
-/// Distance of the numbers next to 0.
+/// Distance of the numbers next to 0: where vector units flush what is below the smallest normal number, that number.
 double smallest(DType dtype) {
   switch (dtype) {
     case DType::Float64:
-      return 0x1p-1074;
-    case DType::Float32:
-      return 0x1p-149;
+      return 0x1p-1022;
     case DType::Float16:
       return 0x1p-24;
     default:
-      return 0x1p-133;
+      return 0x1p-126;
   }
 }
 

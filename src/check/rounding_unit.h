@@ -26,7 +26,7 @@ struct Arithmetic {
   double storage = 0;  ///< of what it keeps between steps
   double compute = 0;  ///< of its sums: float32 where it stores 16 bits
   double output = 0;   ///< of the results in the file: the coarser of its own and the file's dtype
-  double storage_spacing = 0;  ///< distance of the smallest numbers: gradual underflow
+  double storage_spacing = 0;  ///< distance of the smallest numbers: underflow, gradual or not
   double output_spacing = 0;
   double output_largest = 0;  ///< larger results become infinite
 };
