@@ -51,13 +51,46 @@ Element element_of(const Dump& dump, const Expected& expected, const std::string
   return lse;
 }
 
+/// Of the elements that are far away, the first one of the row that sees the fewest keys: the easiest to follow.
+Extents<4> easiest_element(const TensorVerdict& tensor, const AttentionPlan& plan) {
+  const auto& units = tensor.map.units;
+  if (tensor.beyond == 0 || units.shape(2) != plan.shape.queries) return tensor.largest_at;
+  const double enough = std::max(tensor.largest_allowed, tensor.largest_units / 10);
+  Extents<4> easiest = tensor.largest_at;
+  Index fewest = plan.shape.keys + 1;
+  for (Index b = 0; b < units.shape(0); ++b) {
+    for (Index h = 0; h < units.shape(1); ++h) {
+      for (Index t = 0; t < units.shape(2); ++t) {
+        Index column = 0;
+        while (column < units.shape(3) &&
+               !(static_cast<double>(units(b, h, t, column)) >= enough)) {
+          ++column;
+        }
+        if (column == units.shape(3)) continue;
+        Index keys = 0;
+        for (Index s = 0; s < plan.shape.keys && keys < fewest; ++s) {
+          keys += plan.mask.visible(b, h, t, s) ? 1 : 0;
+        }
+        if (keys >= fewest) continue;
+        fewest = keys;
+        easiest = {b, h, t, column};
+      }
+    }
+  }
+  return easiest;
+}
+
 }  // namespace
 
 HandSlice hand_slice(const Dump& dump, const Verdict& verdict, const TensorVerdict& tensor,
                      std::size_t most_keys) {
+  const bool per_query =
+      tensor.name != "dk" && tensor.name != "dv" && tensor.name != "k" && tensor.name != "v";
   HandSlice slice;
   slice.tensor = tensor.name;
-  slice.at = tensor.largest_at;
+  const auto inputs = oracle_inputs(dump, verdict.expected.entering);
+  const AttentionPlan plan = validate_inputs("check", inputs);
+  slice.at = per_query ? easiest_element(tensor, plan) : tensor.largest_at;
   const Element element = element_of(dump, verdict.expected, tensor.name, slice.at);
   slice.expected = element.expected;
   slice.got = element.got;
@@ -71,8 +104,6 @@ HandSlice hand_slice(const Dump& dump, const Verdict& verdict, const TensorVerdi
   slice.row = per_query ? slice.at[2] : dump.shape.queries - 1;
   slice.column = per_value ? slice.at[3] : 0;
 
-  const auto inputs = oracle_inputs(dump, verdict.expected.entering);
-  const AttentionPlan plan = validate_inputs("check", inputs);
   slice.scale = plan.scale;
   reference::Head head(plan.shape);
   reference::HeadScores scores(plan.shape);

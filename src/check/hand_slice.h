@@ -36,7 +36,7 @@ struct HandSlice {
   double unit = 0;  ///< standard deviation of rounding
 };
 
-/// The element of `tensor` that is furthest away. Of a projected output, the row of head 0 stands for all of them.
+/// An element of `tensor` that is far away, in the row that sees the fewest keys. Of a projected output, the row of head 0 stands for all of them.
 HandSlice hand_slice(const Dump& dump, const Verdict& verdict, const TensorVerdict& tensor,
                      std::size_t most_keys = 6);
 
