@@ -96,8 +96,6 @@ HandSlice hand_slice(const Dump& dump, const Verdict& verdict, const TensorVerdi
   slice.got = element.got;
   slice.unit = std::sqrt(element.variance);
 
-  const bool per_query =
-      tensor.name != "dk" && tensor.name != "dv" && tensor.name != "k" && tensor.name != "v";
   const bool per_value = dump.context && (tensor.name == "out" || tensor.name == "out2");
   slice.sample = slice.at[0];
   slice.head = per_query ? slice.at[1] : slice.at[1] * std::max<Index>(dump.shape.group(), 1);
