@@ -34,6 +34,7 @@ std::string what_is_lacking(const Dump& dump, const std::string& id) {
   }
   if (id == "M12") return "no documents are meant";
   if (id == "X2") return "T and S differ";
+  if (id == "H2" && dump.shape.heads > 1) return "out is neither merged nor projected, or T = 1";
   if (id == "H1" || id == "H2" || id == "H4" || id == "H5" || id == "S2") return "H = 1";
   if (id == "H3") return "B = 1 and H = 1, or T and S differ";
   if (id == "G1" || id == "G2") {
@@ -67,6 +68,10 @@ Catalogue catalogue_for(const Dump& dump) {
   list_score_hypotheses(dump, catalogue.hypotheses);
   list_head_hypotheses(dump, catalogue.hypotheses);
   list_input_hypotheses(dump, catalogue.hypotheses);
+  // One query and one key leave some parameters no other value.
+  std::erase_if(catalogue.hypotheses, [](const Hypothesis& hypothesis) {
+    return hypothesis.free && hypothesis.free->grid.empty();
+  });
   for (const std::string& id : catalogue_ids()) {
     const bool listed =
         std::any_of(catalogue.hypotheses.begin(), catalogue.hypotheses.end(),
