@@ -33,7 +33,7 @@ enum class EmptyRow : std::uint8_t {
 /// How the rows of a packed query-key-value weight lie.
 enum class Packing : std::uint8_t {
   ByInput,  ///< [q; k; v], all heads of q, then of k, then of v
-  ByHead,   ///< [H][q; k; v]
+  ByHead,   ///< [Hkv][q of each head of the group; k; v]
 };
 
 /// The rules of visibility, each on its own: a bug drops or bends one of them.

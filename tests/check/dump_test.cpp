@@ -274,6 +274,12 @@ TEST(Dump, WindowWithACornerOfItsOwn) {
   EXPECT_EQ(read_dump(file).rules.mask().describe(), "window (left 0, right 1, offset [2])");
 }
 
+TEST(Dump, CausalWithTheCornerBesideIt) {
+  TensorFile file = dump_of_heads();
+  file.metadata = {{"causal", "true"}, {"corner", "bottom-right"}};
+  EXPECT_EQ(read_dump(file).rules.mask().describe(), "causal (bottom-right)");
+}
+
 TEST(Dump, ScoreModifiers) {
   TensorFile file = dump_of_heads();
   file.metadata = {{"corner", "top-left"}};
