@@ -14,6 +14,7 @@ void run(benchmark::State& state, const qkv::bench::BenchCase& one) {
   options.threads = one.threads.value_or(omp_get_max_threads());
   options.workspace = &workspace;
   const auto subject = qkv::bench::make_subject(one);
+  subject->run_oracle();
   const auto call = subject->ours();
   for (auto _ : state) call(options);
   if (!subject->check(subject->results()).passed()) {

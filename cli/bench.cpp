@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "bench/bench.h"
+#include "check/flex_attention.h"
 #include "check/peer_plugin.h"
 #include "cli/bench_picture.h"
 #include "cli/bench_report.h"
@@ -91,12 +92,14 @@ ExitCode run_cases(const BenchCommandOptions& options) {
   BenchReport report;
   if (double load = 0; ::getloadavg(&load, 1) == 1) report.load = load;
   std::unique_ptr<TimedPeer> peer;
+  std::unique_ptr<TimedPeer> flex;
+  const PeerTuning tuning = options.peer_as_shipped ? PeerTuning::AsShipped : PeerTuning::Best;
   if (options.without_peer) {
     report.missing = "not asked for (--without-peer)";
   } else {
+    flex = make_flex_attention_peer({.tuning = tuning});
     try {
-      peer =
-          load_timed_torch_peer(options.peer_as_shipped ? PeerTuning::AsShipped : PeerTuning::Best);
+      peer = load_timed_torch_peer(tuning);
       report.peer = peer->describe();
     } catch (const PeerMissing& why) {
       report.missing = why.what();
@@ -104,7 +107,8 @@ ExitCode run_cases(const BenchCommandOptions& options) {
   }
 
   const ProgressLine progress;
-  bench::Bench bench(settings, peer.get(), [&](std::string_view doing) { progress.show(doing); });
+  bench::Bench bench(settings, {.torch = peer.get(), .flex = flex.get()},
+                     [&](std::string_view doing) { progress.show(doing); });
   bench.measure_limits();
   for (const bench::BenchCase& one : cases) report.rows.push_back(bench.measure(one));
   bench.measure_limits();
@@ -116,6 +120,7 @@ ExitCode run_cases(const BenchCommandOptions& options) {
   report.limit_target = bench::LimitProbe::target();
   report.read_bytes = bench::LimitProbe::read_bytes();
   report.limits = bench.limits();
+  if (flex) report.flex = flex->describe();
   if (options.json) {
     fmt::print("{}\n", bench_json(report).dump(2));
   } else {

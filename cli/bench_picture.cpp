@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "lab/canvas.h"
 
@@ -25,8 +26,12 @@ constexpr double kBar = 12;
 
 constexpr Color kOurs = {0.13, 0.42, 0.70};
 constexpr Color kPeer = {0.80, 0.55, 0.25};
+constexpr Color kFlex = {0.50, 0.42, 0.62};
 constexpr Color kLine = {0.85, 0.87, 0.9};
 constexpr Color kQuiet = {0.4, 0.43, 0.5};
+
+/// A case is as high as its bars.
+double height_of(const BenchRow& row) { return row.flex ? kStep + kBar + 1 : kStep; }
 
 double x_of(double part) { return kMargin + kNames + kBars * std::min(part, 1.0); }
 
@@ -56,7 +61,8 @@ std::vector<std::byte> bench_png(const BenchReport& report) {
   for (const BenchRow& row : report.rows) {
     if (row.passed()) rows.push_back(&row);
   }
-  const double bottom = kTop + kStep * static_cast<double>(rows.size());
+  double bottom = kTop;
+  for (const BenchRow* row : rows) bottom += height_of(*row);
   Canvas canvas(static_cast<int>(2 * kMargin + kNames + kBars + kRatios),
                 static_cast<int>(bottom + kMargin));
   TextLook title;
@@ -76,6 +82,8 @@ std::vector<std::byte> bench_png(const BenchReport& report) {
   canvas.text({kMargin, kTop - 14}, "qkv", legend);
   legend.color = kPeer;
   if (!report.peer.empty()) canvas.text({kMargin + 40, kTop - 14}, "PyTorch", legend);
+  legend.color = kFlex;
+  if (!report.flex.empty()) canvas.text({kMargin + 110, kTop - 14}, "FlexAttention", legend);
   TextLook right;
   right.anchor = Anchor::End;
   right.bold = true;
@@ -87,13 +95,18 @@ std::vector<std::byte> bench_png(const BenchReport& report) {
   for (const BenchRow* row : rows) {
     TextLook name;
     name.room = kNames - 8;
-    canvas.text({kMargin, y + kStep / 2}, row->bench_case.describe(), name);
-    draw_bar(canvas, y + 4, report.part_of_limit(*row, row->ours), kOurs);
-    if (row->peer) {
-      draw_bar(canvas, y + 5 + kBar, report.part_of_limit(*row, *row->peer), kPeer);
-      canvas.text({ratio_x, y + kStep / 2}, fmt::format("{:.2f}x", row->peer->ratio), right);
-    }
-    y += kStep;
+    canvas.text({kMargin, y + height_of(*row) / 2}, row->bench_case.describe(), name);
+    double bar_y = y + 4;
+    draw_bar(canvas, bar_y, report.part_of_limit(*row, row->ours), kOurs);
+    const auto draw_peer = [&](const std::optional<bench::MeasuredPeer>& peer, const Color& color) {
+      if (!peer) return;
+      bar_y += kBar + 1;
+      draw_bar(canvas, bar_y, report.part_of_limit(*row, *peer), color);
+      canvas.text({ratio_x, bar_y + kBar / 2}, fmt::format("{:.2f}x", peer->ratio), right);
+    };
+    draw_peer(row->peer, kPeer);
+    draw_peer(row->flex, kFlex);
+    y += height_of(*row);
   }
   return canvas.png();
 }

@@ -7,7 +7,7 @@
 
 namespace qkv::cli {
 
-/// A PNG with two bars a case, ours and the peer's part of the limit, and the ratio beside them.
+/// A PNG with a bar for each contestant of a case, its part of the limit, and the ratios beside the peers'.
 std::vector<std::byte> bench_png(const BenchReport& report);
 
 }  // namespace qkv::cli

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+
+#include "lab/text_style.h"
 
 namespace qkv::cli {
 namespace {
@@ -13,21 +16,43 @@ using bench::LimitKind;
 using bench::Measured;
 using nlohmann::json;
 
-constexpr const char* kRow =
-    "  {:<14} {:>8} {:>8} {:>8} {:>6} {:>9} | {:>8} {:>6} {:>9} | {:>6} {:>7}\n";
+constexpr std::size_t kWidth = 100;  // of every line
 constexpr double kMebibyte = 1024.0 * 1024.0;
 
+/// Three digits.
+std::string digits(double value) {
+  return fmt::format("{:.{}f}", value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0);
+}
+
 std::string duration(double seconds) {
-  if (seconds < 1e-3) return fmt::format("{:.1f} µs", 1e6 * seconds);
-  if (seconds < 1) return fmt::format("{:.2f} ms", 1e3 * seconds);
-  return fmt::format("{:.2f} s", seconds);
+  if (seconds < 0.9995e-3) return digits(1e6 * seconds) + " µs";
+  if (seconds < 0.9995) return digits(1e3 * seconds) + " ms";
+  return digits(seconds) + " s";
+}
+
+/// A line of the table, without blanks at its end.
+template <class... Cells>
+std::string table_row(const Cells&... cells) {
+  std::string line = fmt::format(
+      "  {:<14} {:>7} {:>7} {:>7} {:>5} {:>6} | {:>7} {:>5} {:>6} {:>6} | {:>7} {:>5}", cells...);
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line + "\n";
+}
+
+/// A text that goes on under its first line's indent, and two columns further right.
+std::string filled(std::size_t indent, const std::string& text) {
+  std::string result;
+  for (const std::string& line : lab::wrap(text, kWidth - indent - 2)) {
+    result += std::string(result.empty() ? indent : indent + 2, ' ') + line + "\n";
+  }
+  return result;
 }
 
 std::string percent(double part) { return fmt::format("{:.0f}%", 100 * part); }
 
 std::string memory(const Measured& measured) {
-  if (!measured.extra_memory) return "unknown";
-  return fmt::format("{:.1f} MiB", static_cast<double>(*measured.extra_memory) / kMebibyte);
+  if (!measured.extra_memory) return "?";
+  return fmt::format("{:.1f}", static_cast<double>(*measured.extra_memory) / kMebibyte);
 }
 
 std::string shape(const BenchCase& one) {
@@ -55,36 +80,53 @@ std::string heading(const BenchRow& row) {
 }
 
 std::string wrong(std::string_view whose, const bench::OracleCheck& check) {
-  return fmt::format(
-      "    WRONG: {} differs from the oracle by {:.1e} of its largest entry, allowed {:.0e}\n",
-      whose, check.difference, check.allowed);
+  return filled(4, fmt::format("WRONG: {} differs from the oracle by {:.1e} of its largest entry, "
+                               "allowed {:.0e}",
+                               whose, check.difference, check.allowed));
+}
+
+/// The columns of a peer.
+struct PeerCells {
+  std::string time = "-";
+  std::string part = "-";
+  std::string memory = "-";
+  std::string ratio = "-";
+};
+
+PeerCells cells_of(const BenchReport& report, const BenchRow& row,
+                   const std::optional<bench::MeasuredPeer>& peer) {
+  if (!peer) return {};
+  return {duration(peer->best), percent(report.part_of_limit(row, *peer)), memory(*peer),
+          fmt::format("{:.2f}", peer->ratio)};
 }
 
 std::string row_text(const BenchReport& report, const BenchRow& row) {
   const BenchCase& one = row.bench_case;
+  std::string text;
   if (!row.passed()) {
-    std::string text = fmt::format("  {}\n", shape(one));
+    text = fmt::format("  {}\n", shape(one));
     if (!row.ours.check.passed()) text += wrong("our result", row.ours.check);
-    if (row.peer && !row.peer->check.passed()) text += wrong(row.peer->form, row.peer->check);
-    return text;
+    for (const auto& peer : {row.peer, row.flex}) {
+      if (peer && !peer->check.passed()) text += wrong(peer->form, peer->check);
+    }
+  } else {
+    const bool decodes = one.operation == bench::Operation::Decode;
+    const PeerCells peer = cells_of(report, row, row.peer);
+    const double oracle = row.oracle.seconds(one);
+    text = table_row(shape(one), duration(row.ours.best), duration(row.ours.median),
+                     digits(one.work() / row.ours.best / 1e9) + (decodes ? " GB" : ""),
+                     percent(report.part_of_limit(row, row.ours)), memory(row.ours), peer.time,
+                     peer.part, peer.memory, peer.ratio, duration(oracle),
+                     fmt::format("{:.0f}", oracle / row.ours.best));
+    if (row.flex) {
+      const PeerCells flex = cells_of(report, row, row.flex);
+      text += table_row("FlexAttention", "", "", "", "", "", flex.time, flex.part, flex.memory,
+                        flex.ratio, "", "");
+    }
   }
-  std::string peer_time = "-";
-  std::string peer_part = "-";
-  std::string peer_memory = "-";
-  std::string ratio = "-";
-  if (row.peer) {
-    peer_time = duration(row.peer->best);
-    peer_part = percent(report.part_of_limit(row, *row.peer));
-    peer_memory = memory(*row.peer);
-    ratio = fmt::format("{:.2f}", row.peer->ratio);
+  if (!row.flex_missing.empty()) {
+    text += filled(2, "FlexAttention: not measured: " + row.flex_missing);
   }
-  const bool decodes = one.operation == bench::Operation::Decode;
-  const double speed = one.flops() / row.ours.best;
-  std::string text = fmt::format(
-      fmt::runtime(kRow), shape(one), duration(row.ours.best), duration(row.ours.median),
-      fmt::format("{:.1f}{}", one.work() / row.ours.best / 1e9, decodes ? " GB" : ""),
-      percent(report.part_of_limit(row, row.ours)), memory(row.ours), peer_time, peer_part,
-      peer_memory, ratio, fmt::format("{:.0f}", speed / row.oracle_speed));
   return text;
 }
 
@@ -117,7 +159,7 @@ std::string scaling_text(const BenchReport& report) {
       same.threads = 1;
       if (two.bench_case.threads != 2 || same.describe() != one.bench_case.describe()) continue;
       if (!two.passed()) continue;
-      text += fmt::format("  {:<60} {:.2f} times as fast", same.describe(),
+      text += fmt::format("  {:<58} {:.2f} times as fast", same.describe(),
                           one.ours.best / two.ours.best);
       if (one.peer && two.peer) {
         text += fmt::format(", PyTorch {:.2f}", one.peer->best / two.peer->best);
@@ -131,10 +173,13 @@ std::string scaling_text(const BenchReport& report) {
 std::string forms_text(const BenchReport& report) {
   std::vector<std::string> lines;
   for (const BenchRow& row : report.rows) {
-    if (!row.peer) continue;
-    std::string line = fmt::format("  {:<46} {}\n", kind(row.bench_case), row.peer->form);
-    if (std::find(lines.begin(), lines.end(), line) == lines.end())
-      lines.push_back(std::move(line));
+    for (const auto& peer : {row.peer, row.flex}) {
+      if (!peer) continue;
+      std::string line = filled(2, fmt::format("{}: {}", kind(row.bench_case), peer->form));
+      if (std::find(lines.begin(), lines.end(), line) == lines.end()) {
+        lines.push_back(std::move(line));
+      }
+    }
   }
   std::string text;
   for (const std::string& line : lines) text += line;
@@ -157,20 +202,35 @@ json measured_json(const BenchReport& report, const BenchRow& row, const Measure
   return result;
 }
 
+json peer_json(const BenchReport& report, const BenchRow& row,
+               const std::optional<bench::MeasuredPeer>& peer) {
+  if (!peer) return {};
+  json result = measured_json(report, row, *peer);
+  result["form"] = peer->form;
+  if (row.passed()) result["ratio"] = peer->ratio;
+  return result;
+}
+
+json oracle_json(const BenchRow& row) {
+  return {{"runs", row.oracle.runs},
+          {"best_seconds", row.oracle.best},
+          {"flops", row.oracle.flops},
+          {"part_of_case", row.oracle.flops / row.bench_case.flops()},
+          {"case_seconds", row.oracle.seconds(row.bench_case)},
+          {"gflops", row.oracle.flops / row.oracle.best / 1e9}};
+}
+
 json row_json(const BenchReport& report, const BenchRow& row) {
   json result = bench_json(row.bench_case);
   result["threads"] = row.threads;
   result["limit"] = name_of(row.limit_kind());
-  result["oracle_gflops"] = row.oracle_speed / 1e9;
   result["passed"] = row.passed();
   result["rounds"] = row.rounds;
   result["ours"] = measured_json(report, row, row.ours);
-  result["peer"] = json();
-  if (row.peer) {
-    result["peer"] = measured_json(report, row, *row.peer);
-    result["peer"]["form"] = row.peer->form;
-    if (row.passed()) result["peer"]["ratio"] = row.peer->ratio;
-  }
+  result["peer"] = peer_json(report, row, row.peer);
+  result["flex_attention"] = peer_json(report, row, row.flex);
+  result["flex_attention_missing"] = row.flex_missing.empty() ? json() : json(row.flex_missing);
+  result["oracle"] = oracle_json(row);
   return result;
 }
 
@@ -192,23 +252,29 @@ std::string bench_text(const BenchReport& report) {
       "qkv's engine on {}, {} thread{}, {} rounds a case or more, inputs from N(0,1).\n",
       report.target, report.threads, report.threads == 1 ? "" : "s", report.rounds);
   for (std::size_t i = 0; i < report.peer.size(); ++i) {
-    text += fmt::format("  {} {}\n", i == 0 ? "with" : "    ", report.peer[i]);
+    text += i == 0 ? filled(2, "with " + report.peer[i]) : filled(7, report.peer[i]);
   }
-  if (!report.missing.empty()) text += fmt::format("  without PyTorch: {}\n", report.missing);
+  for (const std::string& line : report.flex) text += filled(2, "with " + line);
+  if (!report.missing.empty()) text += filled(2, "without PyTorch: " + report.missing);
   if (report.load > 0.5) {
-    text += fmt::format(
-        "  on a machine with other work to do (load average {:.1f} before the run): expect noise\n",
-        report.load);
+    text += filled(2, fmt::format("on a machine with other work to do (load average {:.1f} before "
+                                  "the run): expect noise",
+                                  report.load));
   }
   text += limits_text(report);
-  text +=
+  text += filled(
+      0,
       "limit: operations of the best time (of decode: bytes read, GB/s), as part of the limit. "
-      "memory: beyond\n"
-      "inputs and outputs, at its highest. ratio: PyTorch's time over ours, the median of the "
-      "rounds. oracle: times faster "
-      "than it.\n\n";
-  text += fmt::format(fmt::runtime(kRow), "BxHxTxD", "best", "median", "GFLOP/s", "limit", "memory",
-                      "PyTorch", "limit", "memory", "ratio", "oracle");
+      "MiB: "
+      "memory beyond inputs and outputs, at its highest. ratio: their time over ours, the median "
+      "of "
+      "the rounds. oracle: in float64, the whole case at the speed of the rows, heads or samples "
+      "that "
+      "it computed, and how many times ours is as fast; measured when it made them, and in rounds "
+      "for half a second a case.");
+  text += "\n";
+  text += table_row("BxHxTxD", "best", "median", "GFLOP/s", "limit", "MiB", "PyTorch", "limit",
+                    "MiB", "ratio", "oracle", "times");
   std::string last;
   for (const BenchRow& row : report.rows) {
     if (heading(row) != last) text += heading(row) + "\n";
@@ -251,6 +317,7 @@ json bench_json(const BenchReport& report) {
                  {"threads", report.threads},
                  {"rounds", report.rounds},
                  {"peer", report.peer},
+                 {"flex_attention", report.flex},
                  {"missing", report.missing.empty() ? json() : json(report.missing)},
                  {"limit_target", report.limit_target},
                  {"load_average_before", report.load},

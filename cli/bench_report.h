@@ -20,6 +20,7 @@ struct BenchReport {
   std::size_t read_bytes = 0;
   std::vector<std::string> peer;  ///< what it is and what was tuned; empty without one
   std::string missing;            ///< why there is none
+  std::vector<std::string> flex;  ///< the same of FlexAttention; empty where it was not measured
   std::vector<bench::Bench::Limit> limits;
   std::vector<bench::BenchRow> rows;
 

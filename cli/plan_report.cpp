@@ -81,7 +81,27 @@ std::string division_text(const Plan& plan) {
     return fmt::format("by keys: few rows ({}) a kv head, its keys in {}", plan.rows,
                        plan.key_parts == 1 ? "one part" : fmt::format("{} parts", plan.key_parts));
   }
+  if (plan.division == Division::Chunks) {
+    return fmt::format("by keys, {} chunk{} a kv head; past each go all rows, in {} tile{} of {}",
+                       plan.key_parts, plan.key_parts == 1 ? "" : "s", plan.tiles,
+                       plan.tiles == 1 ? "" : "s", plan.tile_rows);
+  }
   return fmt::format("by tiles of {} rows, {} a kv head", plan.tile_rows, plan.tiles);
+}
+
+std::string_view name_of(Division division) {
+  switch (division) {
+    case Division::Keys:
+      return "keys";
+    case Division::Chunks:
+      return "chunks";
+    default:
+      return "tiles";
+  }
+}
+
+std::string dropout_text(const Plan& plan) {
+  return plan.dropout ? fmt::format("{} of the weights", plan.dropout->probability) : "off";
 }
 
 std::string map_text(const PlannedCall& call, const Plan& plan, const BlockMap& map) {
@@ -94,7 +114,7 @@ std::string map_text(const PlannedCall& call, const Plan& plan, const BlockMap& 
   const Index rows = divide_up(map.rows, kMostLines);
   const Index segments = divide_up(map.segments, kMostColumns);
   text += fmt::format("  . hidden  + partial  # full; a character is {} rows × {} keys{}\n",
-                      rows * plan.block_rows, segments * plan.segment_keys,
+                      rows * plan.block_rows, segments * plan.block_keys,
                       rows * segments == 1 ? "" : ", + also where its blocks differ");
   for (Index row = 0; row < map.rows; row += rows) {
     text += fmt::format("  {:>9} ", row * plan.block_rows / group);
@@ -119,17 +139,21 @@ json counts_json(const BlockCounts& counts) {
 
 std::string plan_text(const PlannedCall& call, const Plan& plan, const BlockMap& map) {
   std::string text = fmt::format(
-      "engine::forward, {}: B={}, H={}, Hkv={}, T={}, S={}, Dk={}, Dv={}\n"
+      "{}, {}: B={}, H={}, Hkv={}, T={}, S={}, Dk={}, Dv={}\n"
       "  mask       {}\n"
       "  target     {}, blocks of {} rows × {} keys\n",
-      call.dtype, call.batch, call.heads, call.kv_heads, call.queries, call.keys, call.width,
-      call.value_width, call.mask, plan.target, plan.block_rows, plan.segment_keys);
+      call.function, call.dtype, call.batch, call.heads, call.kv_heads, call.queries, call.keys,
+      call.width, call.value_width, call.mask, plan.target, plan.block_rows, plan.block_keys);
   if (plan.heads.empty()) return text + "  nothing to do\n";
+  text += fmt::format("  division   {}\n", division_text(plan));
+  if (plan.division == Division::Chunks) {
+    text += fmt::format("  whole      {} of {} kv heads\n", plan.whole_heads, plan.heads.size());
+  }
   text += fmt::format(
-      "  division   {}\n"
       "  threads    {}\n"
+      "  dropout    {}\n"
       "  workspace  {:.1f} KiB\n\n",
-      division_text(plan), plan.threads, static_cast<double>(plan.workspace_bytes) / 1024);
+      plan.threads, dropout_text(plan), static_cast<double>(plan.workspace_bytes) / 1024);
   text += fmt::format(fmt::runtime(kHeadRow), "blocks", "hidden", "partial", "full", "visible");
   text += heads_text(plan.heads);
   if (plan.heads.size() > 1) text += counts_row("total", plan.total);
@@ -145,17 +169,20 @@ json plan_json(const PlannedCall& call, const Plan& plan, const BlockMap& map) {
                    {"S", call.keys},
                    {"Dk", call.width},
                    {"Dv", call.value_width}}},
+                 {"function", call.function},
                  {"dtype", call.dtype},
                  {"mask", call.mask},
                  {"target", plan.target},
                  {"threads", plan.threads},
-                 {"division", plan.division == Division::Keys ? "keys" : "tiles"},
+                 {"division", name_of(plan.division)},
+                 {"dropout", plan.dropout ? json(plan.dropout->probability) : json()},
                  {"rows", plan.rows},
                  {"block_rows", plan.block_rows},
-                 {"segment_keys", plan.segment_keys},
+                 {"block_keys", plan.block_keys},
                  {"tile_rows", plan.tile_rows},
                  {"tiles", plan.tiles},
                  {"key_parts", plan.key_parts},
+                 {"whole_heads", plan.whole_heads},
                  {"workspace_bytes", plan.workspace_bytes},
                  {"heads", json::array()},
                  {"total", counts_json(plan.total)}};

@@ -18,6 +18,7 @@ struct PlannedCall {
   Index keys = 0;
   Index width = 0;
   Index value_width = 0;
+  std::string function;
   std::string dtype;
   std::string mask;
   Index drawn_sample = 0;

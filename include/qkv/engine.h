@@ -36,7 +36,7 @@ using Arithmetic = std::conditional_t<std::is_same_v<T, double>, double, float>;
 std::vector<std::string> targets();
 
 /// Memory that calls reuse. It grows to what the largest call needed and is freed with the object. A call that finds it
-/// large enough asks for no memory, but for a few bytes a rule of its mask and a sample.
+/// large enough asks for no memory at all, whatever its mask and its batch.
 class Workspace {
  public:
   Workspace();
@@ -109,24 +109,29 @@ struct HeadPlan {
   BlockCounts blocks;
 };
 
-/// What the threads of a forward call share out.
+/// What the threads of a call share out.
 enum class Division : unsigned char {
-  Tiles,  ///< tiles of rows
-  Keys,   ///< few rows, one tile a kv head: parts of its keys
+  Tiles,   ///< forward: tiles of rows
+  Keys,    ///< forward, few rows, one tile a kv head: parts of its keys
+  Chunks,  ///< backward: chunks of keys, which every tile of rows goes past
 };
 
-/// How a forward call runs: told by the code that runs it.
+/// How a call runs: told by the code that runs it.
 struct Plan {
   std::string target;
   int threads = 1;
   Division division = Division::Tiles;
-  Index rows = 0;  ///< of a kv head: T·H/Hkv
-  Index block_rows =
-      0;  ///< of a block, what a kernel computes at a time; the last one may have fewer
-  Index segment_keys = 0;  ///< keys of a block; the last segment may have fewer
-  Index tile_rows = 0;     ///< of a tile, what a thread computes at a time
-  Index tiles = 0;         ///< of a kv head
-  Index key_parts = 1;     ///< that the keys of a kv head are divided into
+  std::optional<Dropout> dropout = std::nullopt;  ///< absent where nothing is dropped
+  Index rows = 0;                                 ///< of a kv head: T·H/Hkv
+  /// Of a block, what a kernel computes at a time; the last ones may have fewer.
+  Index block_rows = 0;
+  Index block_keys = 0;
+  Index tile_rows = 0;  ///< of a tile, what a thread computes at a time
+  Index tiles = 0;      ///< of a kv head
+  Index key_parts = 1;  ///< that the keys of a kv head are divided into: runs of blocks, or chunks
+  /// Backward: kv heads of which one thread takes all chunks; those of the others are handed out one by one. None is taken
+  /// whole where the gradient of a bias is summed over heads.
+  Index whole_heads = 0;
   std::size_t workspace_bytes = 0;
   std::vector<HeadPlan> heads;  ///< of every sample, B·Hkv
   BlockCounts total;
@@ -136,6 +141,10 @@ struct Plan {
 /// bias is read. Throws like forward.
 template <class T>
 Plan plan(const AttentionInputs<T>& inputs, const Options& options = {}, bool with_weights = false);
+
+/// The same of backward; T is float or double.
+template <class T>
+Plan plan_backward(const AttentionInputs<T>& inputs, const Options& options = {});
 
 /// The blocks of one kv head, row by row.
 struct BlockMap {
@@ -152,6 +161,11 @@ struct BlockMap {
 template <class T>
 BlockMap map_blocks(const AttentionInputs<T>& inputs, Index sample, Index kv_head,
                     const Options& options = {});
+
+/// The same of backward; T is float or double.
+template <class T>
+BlockMap map_backward_blocks(const AttentionInputs<T>& inputs, Index sample, Index kv_head,
+                             const Options& options = {});
 
 /// What the backward pass needs of the forward.
 template <class T>

@@ -39,16 +39,24 @@ class KvCache {
  public:
   /// Throws std::invalid_argument on a negative size, no kv head, or an unknown target.
   explicit KvCache(KvCacheOptions options);
+  KvCache(const KvCache&) = default;
+  KvCache(KvCache&&) noexcept = default;
+  /// Where memory is short, this cache stays what it was.
+  KvCache& operator=(const KvCache& other) { return *this = KvCache(other); }
+  KvCache& operator=(KvCache&&) noexcept = default;
+  ~KvCache() = default;
 
   /// N tokens for every sequence: key [B,Hkv,N,Dk], value [B,Hkv,N,Dv], any strides. Throws std::invalid_argument where shapes do
-  /// not fit; std::bad_alloc where memory is short. The cache is unchanged then.
+  /// not fit; std::bad_alloc where memory is short. The cache is unchanged then. Asks for memory only where a token needs a
+  /// page: the first of its 256 positions, or a write to a page that another cache shares.
   void append(const TensorView<const T, 4>& key, const TensorView<const T, 4>& value);
   /// N tokens for one sequence: key [Hkv,N,Dk], value [Hkv,N,Dv].
   void append(Index sequence, const TensorView<const T, 3>& key,
               const TensorView<const T, 3>& value);
   /// Forgets the tokens of a sequence from position `length` on. Throws std::invalid_argument where it has fewer.
   void truncate(Index sequence, Index length);
-  /// Sequence `to` becomes a fork of a sequence of another cache (or this one) with the same options but for the batch.
+  /// Sequence `to` becomes a fork of a sequence of another cache (or this one) with the same options but for the batch. Throws
+  /// std::invalid_argument where it is none; std::bad_alloc where memory is short. The cache is unchanged then.
   void fork(Index to, const KvCache& other, Index from);
 
   /// Tokens appended and not truncated.
@@ -64,13 +72,16 @@ class KvCache {
   struct Page;
   struct Sequence {
     std::vector<std::shared_ptr<Page>> pages;  // by number of the segment; null where given back
-    Index length = 0;
     Index first = 0;
   };
+  struct FreshPage;
+  std::size_t page_bytes() const;
 
-  Sequence& at(const char* operation, Index sequence);
-  const Sequence& at(const char* operation, Index sequence) const;
-  Sequence grown(const Sequence& sequence, Index tokens) const;
+  std::size_t checked(const char* operation, Index sequence) const;
+  void add_fresh_pages(std::size_t sequence, Index tokens, std::vector<FreshPage>& fresh);
+  void install(std::vector<FreshPage>& fresh) noexcept;
+  void extend(std::size_t sequence, const TensorView<const T, 3>& key,
+              const TensorView<const T, 3>& value) noexcept;
   void write(Sequence& sequence, Index position, const TensorView<const T, 3>& key,
              const TensorView<const T, 3>& value) noexcept;
 
@@ -78,6 +89,7 @@ class KvCache {
   Index panel_width_ = 0;
   Index value_columns_ = 0;
   std::vector<Sequence> sequences_;
+  std::vector<Index> lengths_;  // of the sequences
 };
 
 namespace engine {
@@ -89,6 +101,16 @@ namespace engine {
 template <class T>
 void forward(const KvCache<T>& cache, const AttentionInputs<T>& inputs,
              const AttentionOutputs<Arithmetic<T>>& outputs, const Options& options = {});
+
+/// How that call would run; of the cache only the lengths are read. Throws like it.
+template <class T>
+Plan plan(const KvCache<T>& cache, const AttentionInputs<T>& inputs, const Options& options = {},
+          bool with_weights = false);
+
+/// Throws like plan, and where there is no such sequence or kv head.
+template <class T>
+BlockMap map_blocks(const KvCache<T>& cache, const AttentionInputs<T>& inputs, Index sequence,
+                    Index kv_head, const Options& options = {});
 
 }  // namespace engine
 }  // namespace qkv

@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -34,8 +35,13 @@ class Corner {
   /// Query 0 of sample b at key offsets[b]; one entry serves every sample. Offsets may be negative.
   static Corner at(std::vector<Index> offsets);
 
-  /// The offset of sample b.
-  Index offset(Index sample, Index queries, Index keys) const;
+  /// The offset of a sample.
+  Index offset(Index sample, Index queries, Index keys) const noexcept {
+    if (kind_ == Kind::At) {
+      return offsets_[offsets_.size() == 1 ? 0 : static_cast<std::size_t>(sample)];
+    }
+    return kind_ == Kind::BottomRight ? keys - queries : 0;
+  }
   /// The entries given to at(); empty for the named corners.
   const std::vector<Index>& offsets() const noexcept { return offsets_; }
   std::string describe() const;
@@ -100,7 +106,7 @@ struct MaskShape {
 
 class BoundMask;
 
-/// An intersection of visibility rules. Copies are cheap: tensors given to a rule are copied once, then
+/// An intersection of visibility rules. Copies are cheap, for rules never change: what is given to one is copied once, then
 /// shared. A mask without rules hides nothing. Rules throw std::invalid_argument on a tensor without data.
 class Mask {
  public:
@@ -125,18 +131,23 @@ class Mask {
   /// A boolean tensor that broadcasts to [B,H,T,S] (extent 1 where it does), any strides.
   static Mask boolean(const TensorView<const bool, 4>& flags, Polarity meaning_of_true);
 
-  friend Mask operator&(Mask a, const Mask& b);
+  friend Mask operator&(const Mask& a, const Mask& b);
 
-  const std::vector<MaskRule>& rules() const noexcept { return rules_; }
+  std::span<const MaskRule> rules() const noexcept;
   /// "causal (top-left) & key padding [4, 25]"; "none" without rules.
   std::string describe() const;
 
   /// Checks every rule against the sizes. Throws std::invalid_argument with `operation` in front where a
-  /// rule does not fit (wrong shape, a length beyond S, T != S without a corner) or a size is negative.
+  /// rule does not fit (wrong shape, a length beyond S, T != S without a corner) or a size is negative. Asks for no
+  /// memory: the bound mask shares the rules.
   BoundMask bind(std::string_view operation, const MaskShape& shape) const;
 
  private:
-  std::vector<MaskRule> rules_;
+  friend class BoundMask;
+  struct Rules;
+  explicit Mask(std::vector<MaskRule> rules);
+
+  std::shared_ptr<const Rules> rules_;  // null without rules
 };
 
 /// Keys [begin, end); empty where begin == end.
@@ -148,6 +159,9 @@ struct KeyRange {
 /// A mask applied to sizes: answers what is visible. Re-entrant; holds no reference to the Mask.
 class BoundMask {
  public:
+  using Pointwise =
+      std::variant<mask_rules::KeyPadding, mask_rules::Documents, mask_rules::BooleanTensor>;
+
   BoundMask() = default;
 
   /// Whether query t of head h in sample b may see key s. Indices must be in range.
@@ -155,31 +169,28 @@ class BoundMask {
   /// The keys that the rules of position and length leave; outside of it nothing is visible. Inside of it
   /// everything is, unless has_pointwise_rules().
   KeyRange key_range(Index b, Index t) const noexcept;
+  /// Whether some rule (causal, window) makes key_range depend on the query.
+  bool depends_on_query() const noexcept;
   /// Whether some rule (padding flags, documents, a boolean tensor) decides key by key.
   bool has_pointwise_rules() const noexcept { return !pointwise_.empty(); }
   bool row_sees_a_key(Index b, Index h, Index t) const noexcept;
 
-  using Pointwise =
-      std::variant<mask_rules::KeyPadding, mask_rules::Documents, mask_rules::BooleanTensor>;
   /// The rules that decide key by key; their tensors fit shape().
-  const std::vector<Pointwise>& pointwise_rules() const noexcept { return pointwise_; }
+  std::span<const Pointwise> pointwise_rules() const noexcept { return pointwise_; }
   const MaskShape& shape() const noexcept { return shape_; }
 
  private:
   friend class Mask;
+  friend class BoundMaskAccess;
 
-  struct Band {  // keys [p - left, p + right], p = t + offset[b]; or below prefix[b]
-    std::vector<Index> offset;
-    std::optional<Index> left = std::nullopt;
-    std::optional<Index> right = std::nullopt;
-    std::vector<Index> prefix;
-  };
   bool passes_pointwise_rules(Index b, Index h, Index t, Index s) const noexcept;
 
   MaskShape shape_;
-  std::vector<Band> bands_;
-  std::vector<Index> lengths_;  // keys below lengths_[b]
-  std::vector<Pointwise> pointwise_;
+  std::shared_ptr<const Mask::Rules> rules_;  // null without rules
+  std::span<const Pointwise> pointwise_;      // of them
+  // Queries that are the last tokens of what a cache holds, where it holds some: see base/cached_tokens.h.
+  std::span<const Index> cached_lengths_;
+  std::optional<Index> cached_window_;
 };
 
 }  // namespace qkv

@@ -27,7 +27,7 @@ void check_not_negative(std::string_view operation, std::string_view what,
 }
 
 /// Entry b of a per-sample list in which one entry serves every sample.
-Index entry(const std::vector<Index>& list, Index b) {
+Index entry(std::span<const Index> list, Index b) noexcept {
   return list[list.size() == 1 ? 0 : static_cast<std::size_t>(b)];
 }
 
@@ -45,12 +45,6 @@ void check_at_most_keys(std::string_view operation, std::string_view what,
       fail(operation, fmt::format("expected {} of at most S={}, got {}", what, shape.keys, length));
     }
   }
-}
-
-std::vector<Index> expand(const std::vector<Index>& list, Index batch) {
-  std::vector<Index> result(static_cast<std::size_t>(batch));
-  for (Index b = 0; b < batch; ++b) result[static_cast<std::size_t>(b)] = entry(list, b);
-  return result;
 }
 
 void check_axis(std::string_view operation, std::string_view what, std::span<const Index> got,
@@ -122,7 +116,54 @@ std::string describe_rule(const MaskRule& rule) {
       rule);
 }
 
+/// Leaves the keys [p − left, p + right], or those below the prefix.
+void narrow(KeyRange& range, Index keys, Index position, const std::optional<Index>& left,
+            const std::optional<Index>& right, Index prefix) noexcept {
+  if (left && *left <= position) range.begin = std::max(range.begin, position - *left);
+  if (!right) return;
+  // position + right + 1 may overflow for a huge right, which then bounds nothing
+  const Index end = position >= keys - *right ? keys : position + *right + 1;
+  range.end = std::min(range.end, std::max(end, prefix));
+}
+
 }  // namespace
+
+/// The rules as they were given, and sorted by what a bound mask asks of them: views into the first list.
+struct Mask::Rules {
+  struct Band {  // keys [p − left, p + right], p = t + the corner's offset; or below the prefix
+    const std::optional<Corner>& corner;
+    std::optional<Index> left;
+    std::optional<Index> right;
+    std::span<const Index> prefix;
+  };
+
+  explicit Rules(std::vector<MaskRule> rules) : all(std::move(rules)) {
+    const auto sort = Overloaded{
+        [&](const Causal& r) {
+          bands.push_back({r.corner, std::nullopt, Index{0}, r.prefix_lengths});
+        },
+        [&](const SlidingWindow& r) {
+          bands.push_back({r.window.corner, r.window.left, r.window.right, {}});
+        },
+        [&](const KeyLengths& r) { lengths.emplace_back(r.lengths); },
+        [&](const auto& r) { pointwise.emplace_back(r); },
+    };
+    for (const MaskRule& rule : all) std::visit(sort, rule);
+  }
+  Rules(const Rules&) = delete;
+  Rules& operator=(const Rules&) = delete;
+
+  const std::vector<MaskRule> all;
+  std::vector<Band> bands;
+  std::vector<std::span<const Index>> lengths;  // keys below the sample's entry
+  std::vector<BoundMask::Pointwise> pointwise;
+};
+
+Mask::Mask(std::vector<MaskRule> rules) : rules_(std::make_shared<Rules>(std::move(rules))) {}
+
+std::span<const MaskRule> Mask::rules() const noexcept {
+  return rules_ == nullptr ? std::span<const MaskRule>() : std::span(rules_->all);
+}
 
 Corner Corner::top_left() { return Corner(Kind::TopLeft); }
 Corner Corner::bottom_right() { return Corner(Kind::BottomRight); }
@@ -140,18 +181,6 @@ Corner Corner::at(std::vector<Index> offsets) {
   return Corner(Kind::At, std::move(offsets));
 }
 
-Index Corner::offset(Index sample, Index queries, Index keys) const {
-  switch (kind_) {
-    case Kind::TopLeft:
-      return 0;
-    case Kind::BottomRight:
-      return keys - queries;
-    case Kind::At:
-      return entry(offsets_, sample);
-  }
-  return 0;
-}
-
 std::string Corner::describe() const {
   switch (kind_) {
     case Kind::TopLeft:
@@ -164,20 +193,14 @@ std::string Corner::describe() const {
   return "";
 }
 
-Mask Mask::causal(std::optional<Corner> corner) {
-  Mask mask;
-  mask.rules_.emplace_back(Causal{std::move(corner), {}});
-  return mask;
-}
+Mask Mask::causal(std::optional<Corner> corner) { return Mask({Causal{std::move(corner), {}}}); }
 
 Mask Mask::prefix_causal(std::vector<Index> prefix_lengths, std::optional<Corner> corner) {
   if (prefix_lengths.empty()) {
     fail("Mask::prefix_causal", "expected one prefix length or one a sample, got none");
   }
   check_not_negative("Mask::prefix_causal", "prefix lengths", prefix_lengths);
-  Mask mask;
-  mask.rules_.emplace_back(Causal{std::move(corner), std::move(prefix_lengths)});
-  return mask;
+  return Mask({Causal{std::move(corner), std::move(prefix_lengths)}});
 }
 
 Mask Mask::sliding_window(Window window) {
@@ -187,48 +210,42 @@ Mask Mask::sliding_window(Window window) {
            fmt::format("expected window sides of 0 or more, got {}", *side));
     }
   }
-  Mask mask;
-  mask.rules_.emplace_back(SlidingWindow{std::move(window)});
-  return mask;
+  return Mask({SlidingWindow{std::move(window)}});
 }
 
 Mask Mask::key_lengths(std::vector<Index> lengths) {
   if (lengths.empty()) fail("Mask::key_lengths", "expected one length or one a sample, got none");
   check_not_negative("Mask::key_lengths", "key lengths", lengths);
-  Mask mask;
-  mask.rules_.emplace_back(KeyLengths{std::move(lengths)});
-  return mask;
+  return Mask({KeyLengths{std::move(lengths)}});
 }
 
 Mask Mask::key_padding(const TensorView<const bool, 2>& flags, Polarity meaning_of_true) {
-  Mask mask;
-  mask.rules_.emplace_back(KeyPadding{keep_flags("Mask::key_padding", flags, meaning_of_true)});
-  return mask;
+  return Mask({KeyPadding{keep_flags("Mask::key_padding", flags, meaning_of_true)}});
 }
 
 Mask Mask::documents(const TensorView<const Index, 2>& query_documents,
                      const TensorView<const Index, 2>& key_documents) {
-  Mask mask;
-  mask.rules_.emplace_back(Documents{shared_copy("Mask::documents", query_documents),
-                                     shared_copy("Mask::documents", key_documents)});
-  return mask;
+  return Mask({Documents{shared_copy("Mask::documents", query_documents),
+                         shared_copy("Mask::documents", key_documents)}});
 }
 
 Mask Mask::boolean(const TensorView<const bool, 4>& flags, Polarity meaning_of_true) {
-  Mask mask;
-  mask.rules_.emplace_back(BooleanTensor{keep_flags("Mask::boolean", flags, meaning_of_true)});
-  return mask;
+  return Mask({BooleanTensor{keep_flags("Mask::boolean", flags, meaning_of_true)}});
 }
 
-Mask operator&(Mask a, const Mask& b) {
-  a.rules_.insert(a.rules_.end(), b.rules_.begin(), b.rules_.end());
-  return a;
+Mask operator&(const Mask& a, const Mask& b) {
+  if (b.rules_ == nullptr) return a;
+  if (a.rules_ == nullptr) return b;
+  std::vector<MaskRule> rules = a.rules_->all;
+  rules.insert(rules.end(), b.rules_->all.begin(), b.rules_->all.end());
+  return Mask(std::move(rules));
 }
 
 std::string Mask::describe() const {
-  if (rules_.empty()) return "none";
+  if (rules_ == nullptr) return "none";
   std::string text;
-  for (const MaskRule& rule : rules_) text += (text.empty() ? "" : " & ") + describe_rule(rule);
+  for (const MaskRule& rule : rules_->all)
+    text += (text.empty() ? "" : " & ") + describe_rule(rule);
   return text;
 }
 
@@ -240,75 +257,61 @@ BoundMask Mask::bind(std::string_view operation, const MaskShape& shape) const {
   }
   BoundMask bound;
   bound.shape_ = shape;
+  if (rules_ == nullptr) return bound;
   const Extents<2> queries{shape.batch, shape.queries};
   const Extents<2> keys{shape.batch, shape.keys};
   const Extents<4> scores{shape.batch, shape.heads, shape.queries, shape.keys};
-  for (const MaskRule& rule : rules_) {
-    std::visit(Overloaded{
-                   [&](const Causal& r) {
-                     BoundMask::Band band;
-                     band.offset = bind_corner(operation, "mask", "a causal rule", r.corner, shape);
-                     band.right = 0;
-                     if (!r.prefix_lengths.empty()) {
-                       check_entries(operation, "prefix lengths", r.prefix_lengths.size(), shape);
-                       check_at_most_keys(operation, "prefix lengths", r.prefix_lengths, shape);
-                       band.prefix = expand(r.prefix_lengths, shape.batch);
-                     }
-                     bound.bands_.push_back(std::move(band));
-                   },
-                   [&](const SlidingWindow& r) {
-                     bound.bands_.push_back(
-                         {bind_corner(operation, "mask", "a window rule", r.window.corner, shape),
-                          r.window.left,
-                          r.window.right,
-                          {}});
-                   },
-                   [&](const KeyLengths& r) {
-                     check_entries(operation, "key lengths", r.lengths.size(), shape);
-                     check_at_most_keys(operation, "key lengths", r.lengths, shape);
-                     const std::vector<Index> lengths = expand(r.lengths, shape.batch);
-                     if (bound.lengths_.empty()) bound.lengths_ = lengths;
-                     for (std::size_t b = 0; b < lengths.size(); ++b) {
-                       bound.lengths_[b] = std::min(bound.lengths_[b], lengths[b]);
-                     }
-                   },
-                   [&](const KeyPadding& r) {
-                     check_axis(operation, "key padding", r.keep->shape(), keys, true);
-                     bound.pointwise_.emplace_back(r);
-                   },
-                   [&](const Documents& r) {
-                     check_axis(operation, "query documents", r.query->shape(), queries, true);
-                     check_axis(operation, "key documents", r.key->shape(), keys, true);
-                     bound.pointwise_.emplace_back(r);
-                   },
-                   [&](const BooleanTensor& r) {
-                     check_axis(operation, "a boolean tensor", r.keep->shape(), scores, false);
-                     bound.pointwise_.emplace_back(r);
-                   },
-               },
-               rule);
-  }
+  const auto check = Overloaded{
+      [&](const Causal& r) {
+        bind_corner(operation, "mask", "a causal rule", r.corner, shape);
+        if (r.prefix_lengths.empty()) return;
+        check_entries(operation, "prefix lengths", r.prefix_lengths.size(), shape);
+        check_at_most_keys(operation, "prefix lengths", r.prefix_lengths, shape);
+      },
+      [&](const SlidingWindow& r) {
+        bind_corner(operation, "mask", "a window rule", r.window.corner, shape);
+      },
+      [&](const KeyLengths& r) {
+        check_entries(operation, "key lengths", r.lengths.size(), shape);
+        check_at_most_keys(operation, "key lengths", r.lengths, shape);
+      },
+      [&](const KeyPadding& r) {
+        check_axis(operation, "key padding", r.keep->shape(), keys, true);
+      },
+      [&](const Documents& r) {
+        check_axis(operation, "query documents", r.query->shape(), queries, true);
+        check_axis(operation, "key documents", r.key->shape(), keys, true);
+      },
+      [&](const BooleanTensor& r) {
+        check_axis(operation, "a boolean tensor", r.keep->shape(), scores, false);
+      },
+  };
+  for (const MaskRule& rule : rules_->all) std::visit(check, rule);
+  bound.rules_ = rules_;
+  bound.pointwise_ = rules_->pointwise;
   return bound;
 }
 
 KeyRange BoundMask::key_range(Index b, Index t) const noexcept {
-  const auto sample = static_cast<std::size_t>(b);
   KeyRange range{0, shape_.keys};
-  if (!lengths_.empty()) range.end = std::min(range.end, lengths_[sample]);
-  for (const Band& band : bands_) {
-    const Index position = t + band.offset[sample];
-    if (band.left && *band.left <= position) {
-      range.begin = std::max(range.begin, position - *band.left);
-    }
-    if (band.right) {
-      // position + right + 1 may overflow for a huge right, which then bounds nothing
-      Index end = position >= shape_.keys - *band.right ? shape_.keys : position + *band.right + 1;
-      if (!band.prefix.empty()) end = std::max(end, band.prefix[sample]);
-      range.end = std::min(range.end, end);
+  if (!cached_lengths_.empty()) {
+    const Index position = entry(cached_lengths_, b) - shape_.queries + t;
+    narrow(range, shape_.keys, position, cached_window_, Index{0}, 0);
+  }
+  if (rules_ != nullptr) {
+    for (const auto& lengths : rules_->lengths) range.end = std::min(range.end, entry(lengths, b));
+    for (const Mask::Rules::Band& band : rules_->bands) {
+      const Index offset = band.corner ? band.corner->offset(b, shape_.queries, shape_.keys) : 0;
+      const Index prefix = band.prefix.empty() ? 0 : entry(band.prefix, b);
+      narrow(range, shape_.keys, t + offset, band.left, band.right, prefix);
     }
   }
   if (range.begin >= range.end) return {0, 0};
   return range;
+}
+
+bool BoundMask::depends_on_query() const noexcept {
+  return !cached_lengths_.empty() || (rules_ != nullptr && !rules_->bands.empty());
 }
 
 bool BoundMask::passes_pointwise_rules(Index b, Index h, Index t, Index s) const noexcept {

@@ -18,33 +18,43 @@ struct Axis {
 /// Those of one view, or of two.
 using Axes = Few<Axis, std::size_t{2} * kMostAxes>;
 
-struct Normalized {
-  std::intptr_t first = 0;  // lowest address
-  std::intptr_t last = 0;   // one past the highest
-  Axes axes;                // strides in bytes, descending
+/// The bytes that a view lies within.
+struct Range {
+  std::intptr_t first = 0;
+  std::intptr_t last = 0;  // one past
 };
 
 bool is_empty(const Footprint& view) {
   return std::find(view.shape.begin(), view.shape.end(), 0) != view.shape.end();
 }
 
-Normalized normalize(const Footprint& view) {
-  Normalized result;
+Range range_of(const Footprint& view) {
   const auto size = static_cast<Index>(view.element_size);
-  result.first = reinterpret_cast<std::intptr_t>(view.data);
-  Index span = size;
+  Range range;
+  range.first = range.last = reinterpret_cast<std::intptr_t>(view.data);
+  for (std::size_t i = 0; i < view.shape.size(); ++i) {
+    const Index reach = view.strides[i] * size * (view.shape[i] - 1);
+    (reach < 0 ? range.first : range.last) += reach;
+  }
+  range.last += size;
+  return range;
+}
+
+void sort_descending(Axes& axes) {
+  std::sort(axes.begin(), axes.end(),
+            [](const Axis& a, const Axis& b) { return a.stride > b.stride; });
+}
+
+/// Strides in bytes, descending.
+Axes axes_of(const Footprint& view) {
+  Axes axes;
   for (std::size_t i = 0; i < view.shape.size(); ++i) {
     if (view.shape[i] <= 1) continue;
-    const Index stride = view.strides[i] * size;
-    const Index reach = stride * (view.shape[i] - 1);
-    if (reach < 0) result.first += reach;
-    span += std::abs(reach);
-    result.axes.push_back({std::abs(stride), view.shape[i]});
+    axes.push_back(
+        {std::abs(view.strides[i]) * static_cast<Index>(view.element_size), view.shape[i]});
   }
-  result.last = result.first + span;
-  std::sort(result.axes.begin(), result.axes.end(),
-            [](const Axis& a, const Axis& b) { return a.stride > b.stride; });
-  return result;
+  sort_descending(axes);
+  return axes;
 }
 
 /// Bytes from the first element to one past the last, of the axes from `from` on.
@@ -69,8 +79,7 @@ Axes with_axes_of(const Axes& own, const Axes& other) {
                                  [&](const Axis& mine) { return mine.stride == axis.stride; });
     if (!has) result.push_back({axis.stride, 1});
   }
-  std::sort(result.begin(), result.end(),
-            [](const Axis& a, const Axis& b) { return a.stride > b.stride; });
+  sort_descending(result);
   return result;
 }
 
@@ -92,20 +101,20 @@ bool meets(const Axes& a, const Axes& b, std::size_t axis, Index distance, Index
 
 bool overlaps_itself(const Footprint& view) {
   if (is_empty(view)) return false;
-  return !nests(normalize(view).axes, static_cast<Index>(view.element_size));
+  return !nests(axes_of(view), static_cast<Index>(view.element_size));
 }
 
 bool overlap(const Footprint& a, const Footprint& b) {
   if (is_empty(a) || is_empty(b)) return false;
-  const Normalized x = normalize(a);
-  const Normalized y = normalize(b);
+  const Range x = range_of(a);
+  const Range y = range_of(b);
   if (x.last <= y.first || y.last <= x.first) return false;
   const auto size = static_cast<Index>(a.element_size);
-  if (a.element_size != b.element_size || !nests(x.axes, size) || !nests(y.axes, size)) {
-    return true;
-  }
-  const Axes own = with_axes_of(x.axes, y.axes);
-  const Axes other = with_axes_of(y.axes, x.axes);
+  const Axes x_axes = axes_of(a);
+  const Axes y_axes = axes_of(b);
+  if (a.element_size != b.element_size || !nests(x_axes, size) || !nests(y_axes, size)) return true;
+  const Axes own = with_axes_of(x_axes, y_axes);
+  const Axes other = with_axes_of(y_axes, x_axes);
   if (!nests(own, size) || !nests(other, size)) return true;
   return meets(own, other, 0, y.first - x.first, size);
 }

@@ -71,8 +71,8 @@ void check_broadcasts(std::string_view operation, const NamedView& argument,
   }
 }
 
-std::vector<Index> bind_alibi(std::string_view operation, const Alibi& alibi,
-                              const AttentionShape& shape) {
+Diagonal bind_alibi(std::string_view operation, const Alibi& alibi, const AttentionShape& shape,
+                    const CachedTokens* tokens) {
   if (static_cast<Index>(alibi.slopes.size()) != shape.heads) {
     fail(operation, "alibi",
          fmt::format("expected one slope a query head, H={}, got {}", shape.heads,
@@ -83,6 +83,7 @@ std::vector<Index> bind_alibi(std::string_view operation, const Alibi& alibi,
       fail(operation, "alibi", fmt::format("expected finite slopes, got {}", slope));
     }
   }
+  if (tokens != nullptr && !alibi.corner) return tokens->diagonal(shape.queries);
   return bind_corner(operation, "alibi", "the distances", alibi.corner,
                      {shape.batch, shape.heads, shape.queries, shape.keys});
 }
@@ -157,7 +158,7 @@ AttentionPlan validate_inputs(std::string_view operation, const AttentionInputs<
 
 template <class T>
 AttentionPlan validate_options(std::string_view operation, const AttentionInputs<T>& inputs,
-                               const AttentionShape& shape) {
+                               const AttentionShape& shape, const CachedTokens* tokens) {
   AttentionPlan plan;
   plan.shape = shape;
   check_product(operation, "scores", {shape.batch, shape.heads, shape.queries, shape.keys});
@@ -180,8 +181,9 @@ AttentionPlan validate_options(std::string_view operation, const AttentionInputs
   if (inputs.sink) {
     expect_shape(operation, {"sink", footprint(*inputs.sink)}, Extents<1>{shape.heads});
   }
-  if (inputs.alibi) plan.alibi_offsets = bind_alibi(operation, *inputs.alibi, shape);
+  if (inputs.alibi) plan.alibi_offset = bind_alibi(operation, *inputs.alibi, shape, tokens);
   plan.mask = inputs.mask.bind(operation, {shape.batch, shape.heads, shape.queries, shape.keys});
+  if (tokens != nullptr) BoundMaskAccess::narrow(plan.mask, *tokens);
   return plan;
 }
 
@@ -270,7 +272,7 @@ void validate_gradients(std::string_view operation, const AttentionInputs<T>& in
 #define QKV_INSTANTIATE(T)                                                             \
   template AttentionPlan validate_inputs(std::string_view, const AttentionInputs<T>&); \
   template AttentionPlan validate_options(std::string_view, const AttentionInputs<T>&, \
-                                          const AttentionShape&);                      \
+                                          const AttentionShape&, const CachedTokens*); \
   template NamedViews named_inputs(const AttentionInputs<T>&);                         \
   QKV_INSTANTIATE_RESULTS(T, double)                                                   \
   QKV_INSTANTIATE_RESULTS(T, float)

@@ -3,8 +3,8 @@
 
 #include <span>
 #include <string_view>
-#include <vector>
 
+#include "base/cached_tokens.h"
 #include "base/few.h"
 #include "base/overlap.h"
 #include "qkv/attention.h"
@@ -24,22 +24,23 @@ struct AttentionShape {
   Index group() const noexcept { return kv_heads == 0 ? 0 : heads / kv_heads; }
 };
 
-/// A checked call: sizes, defaults filled in, the mask and the ALiBi corner applied to them.
+/// A checked call: sizes, defaults filled in, the mask and the ALiBi corner applied to them. Refers to the inputs.
 struct AttentionPlan {
   AttentionShape shape;
   double scale = 0;
   BoundMask mask;
-  std::vector<Index> alibi_offsets;  // one a sample; empty without ALiBi
+  Diagonal alibi_offset;  // of each sample
 };
 
 /// Throws std::invalid_argument "operation: argument: expected …, got …".
 template <class T>
 AttentionPlan validate_inputs(std::string_view operation, const AttentionInputs<T>& inputs);
 
-/// The part of that which is not about query, key and value: scale, softcap, bias, ALiBi, sink and mask against sizes.
+/// The part of that which is not about query, key and value: scale, softcap, bias, ALiBi, sink and mask against sizes. Queries
+/// may be the last tokens of a cache: the mask is narrowed to what they see, and ALiBi without a corner takes their positions.
 template <class T>
 AttentionPlan validate_options(std::string_view operation, const AttentionInputs<T>& inputs,
-                               const AttentionShape& shape);
+                               const AttentionShape& shape, const CachedTokens* tokens = nullptr);
 
 /// A view by name, for checks of shape, memory and overlap.
 struct NamedView {

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "bench/clock.h"
 #include "bench/draw.h"
 #include "bench/oracle_check.h"
 #include "bench/shared_tensor.h"
@@ -52,14 +51,16 @@ class AttentionSubject : public Subject {
     if (case_.mask == BenchMask::Window256 || case_.mask == BenchMask::Documents512) {
       keeps_ = mask_tensor();  // for the peer, which has no such rule
     }
-    expect();
+    for (const Rows& piece : checked_rows(case_)) {
+      expected_.push_back(
+          {piece, Tensor<double, 4>({case_.batch, case_.heads, piece.count, case_.width})});
+    }
     if (!backward()) return;
     log_sum_exp_ = Tensor<T, 3>({case_.batch, case_.heads, tokens});
     output_gradient_ = draw.normal<T, 4>(shape());
     for (Tensor<T, 4>* gradient : {&query_gradient_, &key_gradient_, &value_gradient_}) {
       *gradient = Tensor<T, 4>(shape());
     }
-    expect_gradients();
   }
 
   Call ours() override {
@@ -96,6 +97,11 @@ class AttentionSubject : public Subject {
     call.function = peer_function::attention;
     call.heads = case_.heads;
     call.causal = case_.mask == BenchMask::Causal;
+    if (case_.mask == BenchMask::Window256) {
+      call.rule = {PositionRule::Kind::Window, kBenchWindow};
+    } else if (case_.mask == BenchMask::Documents512) {
+      call.rule = {PositionRule::Kind::Documents, kBenchDocument};
+    }
     call.inputs.tensors = {
         {"query", shared(query_)}, {"key", shared(key_)}, {"value", shared(value_)}};
     if (case_.mask == BenchMask::Bias) {
@@ -105,6 +111,25 @@ class AttentionSubject : public Subject {
     }
     if (backward()) call.inputs.tensors["output_gradient"] = shared(output_gradient_);
     return call;
+  }
+
+  void run_oracle() override {
+    for (Expected& piece : expected_) {
+      reference::forward(rows(piece.rows), AttentionOutputs<double>{piece.context.view(), {}, {}});
+    }
+    if (backward()) expect_gradients();
+  }
+
+  double oracle_flops() const override {
+    BenchCase forward = case_;
+    forward.pass = Pass::Forward;
+    Index rows = 0;
+    for (const Expected& piece : expected_) rows += piece.rows.count;
+    const double of_rows =
+        forward.flops() * static_cast<double>(rows) / static_cast<double>(case_.tokens);
+    const double of_gradients = (case_.flops() - forward.flops()) /
+                                static_cast<double>(case_.batch * case_.heads);  // the last head's
+    return of_rows + of_gradients;
   }
 
   OracleCheck check(const TensorFile& results) const override {
@@ -125,8 +150,6 @@ class AttentionSubject : public Subject {
     }
     return worst;
   }
-
-  double oracle_speed() const override { return oracle_speed_; }
 
  private:
   struct Expected {
@@ -201,24 +224,6 @@ class AttentionSubject : public Subject {
     return keeps;
   }
 
-  void expect() {
-    double seconds = 0;
-    Index rows_done = 0;
-    for (const Rows& piece : checked_rows(case_)) {
-      Expected expected{piece,
-                        Tensor<double, 4>({case_.batch, case_.heads, piece.count, case_.width})};
-      const double begin = now();
-      reference::forward(rows(piece), AttentionOutputs<double>{expected.context.view(), {}, {}});
-      seconds += now() - begin;
-      rows_done += piece.count;
-      expected_.push_back(std::move(expected));
-    }
-    BenchCase forward = case_;
-    forward.pass = Pass::Forward;
-    oracle_speed_ = forward.flops() * static_cast<double>(rows_done) /
-                    static_cast<double>(case_.tokens) / seconds;
-  }
-
   /// Of the last head: heads have nothing to do with one another.
   void expect_gradients() {
     const auto last = [&](const Tensor<T, 4>& all) {
@@ -261,7 +266,6 @@ class AttentionSubject : public Subject {
   Tensor<Index, 2> documents_;
   std::vector<Expected> expected_;
   std::map<std::string, Tensor<double, 4>> expected_gradients_;
-  double oracle_speed_ = 0;
 };
 
 }  // namespace

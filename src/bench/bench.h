@@ -1,9 +1,9 @@
-// Measures: ours, the peer and the machine's limits in turn, in one run.
+// Measures: ours, the peers, the oracle and the machine's limits in turn, in one run.
 //
 // Speeds drift by a factor of two from minute to minute on a machine that others use; what was measured in the same
 // moment can be compared. So a case goes in rounds, and a round runs each of them once: ours, a probe of the limit, the
-// peer, and the next round the other way about. "% of the limit" is best over best, the ratio to the peer is the
-// median of the rounds' ratios.
+// oracle, the peers, and the next round the other way about. "% of the limit" is best over best, the ratio to a peer is the
+// median of the rounds' ratios. The oracle is slow: it goes along as long as half a second lasts.
 #pragma once
 
 #include <functional>
@@ -41,28 +41,51 @@ struct MeasuredPeer : Measured {
   double ratio = 0;  ///< its time over ours
 };
 
+/// The float64 oracle: of large cases it computes some rows or heads, those that results are held against.
+struct MeasuredOracle {
+  int runs =
+      0;  ///< the first of them made what results are held against; the others were in rounds
+  double best = 0;   ///< seconds of a run
+  double flops = 0;  ///< operations of a run
+
+  /// Of the whole case at that speed.
+  double seconds(const BenchCase& bench_case) const { return bench_case.flops() / flops * best; }
+};
+
 /// Without times where a result was wrong.
 struct BenchRow {
   BenchCase bench_case;
   int threads = 1;
   Measured ours;
   std::optional<MeasuredPeer> peer;  ///< absent where there is no peer
-  double oracle_speed = 0;           ///< operations a second
+  std::optional<MeasuredPeer> flex;  ///< FlexAttention
+  std::string flex_missing;          ///< why it was not measured; empty where nobody asked for it
+  MeasuredOracle oracle;
   int rounds = 0;
 
-  bool passed() const noexcept { return ours.check.passed() && (!peer || peer->check.passed()); }
+  bool passed() const noexcept {
+    return ours.check.passed() && (!peer || peer->check.passed()) &&
+           (!flex || flex->check.passed());
+  }
   LimitKind limit_kind() const noexcept {
     return bench_case.operation == Operation::Decode ? LimitKind::Read
                                                      : multiply_add_limit(bench_case.dtype);
   }
 };
 
+/// Who is measured beside ours.
+struct BenchPeers {
+  TimedPeer* torch = nullptr;  ///< none where null
+  TimedPeer* flex =
+      nullptr;  ///< FlexAttention, asked for the cases that it is measured for; none where null
+};
+
 class Bench {
  public:
   using Progress = std::function<void(std::string_view)>;
 
-  /// `peer` may be null. Throws std::invalid_argument "bench: …" where options are wrong.
-  Bench(BenchOptions options, TimedPeer* peer, Progress progress);
+  /// Throws std::invalid_argument "bench: …" where options are wrong.
+  Bench(BenchOptions options, BenchPeers peers, Progress progress);
 
   /// Measures the limits for one thread and for all.
   void measure_limits();
@@ -82,11 +105,14 @@ class Bench {
  private:
   void probe(LimitKind kind, int threads);
   std::unique_ptr<TimedCall> fastest_form(const BenchCase& bench_case, const Subject& subject,
-                                          int threads, MeasuredPeer& peer) const;
-  void run_rounds(BenchRow& row, const std::function<void()>& ours, TimedCall* peer);
+                                          int threads, TimedPeer& from, MeasuredPeer& peer) const;
+  std::unique_ptr<TimedCall> flex_form(const Subject& subject, BenchRow& row) const;
+  void measure_oracle(Subject& subject, MeasuredOracle& oracle) const;
+  void run_rounds(BenchRow& row, Subject& subject, const std::function<void()>& ours,
+                  TimedCall* peer, TimedCall* flex);
 
   BenchOptions options_;
-  TimedPeer* peer_;
+  BenchPeers peers_;
   Progress progress_;
   std::string_view target_;
   LimitProbe probe_;

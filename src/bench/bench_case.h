@@ -57,6 +57,11 @@ struct BenchCase {
   double bytes() const;
   /// What is held against the limit: bytes of Decode, else flops.
   double work() const { return operation == Operation::Decode ? bytes() : flops(); }
+  /// Whether PyTorch's FlexAttention, which has a forward alone on CPUs, is measured for its mask, too.
+  bool for_flex_attention() const noexcept {
+    return operation == Operation::Attention && pass == Pass::Forward &&
+           (mask == BenchMask::Window256 || mask == BenchMask::Documents512);
+  }
   /// H·D: columns of the module's input.
   Index model_width() const noexcept { return heads * width; }
 };

@@ -5,7 +5,6 @@
 #include <memory>
 #include <vector>
 
-#include "bench/clock.h"
 #include "bench/draw.h"
 #include "bench/oracle_check.h"
 #include "bench/shared_tensor.h"
@@ -33,7 +32,6 @@ class DecodeSubject : public Subject {
     query_ = draw.normal<T, 4>(context_.shape());
     fill(draw, key_);
     fill(draw, value_);
-    expect();
   }
 
   Call ours() override {
@@ -62,6 +60,22 @@ class DecodeSubject : public Subject {
     return call;
   }
 
+  /// The last kv head: heads have nothing to do with one another.
+  void run_oracle() override {
+    const Index group = case_.heads / case_.kv_heads;
+    AttentionInputs<T> inputs;
+    inputs.query = TensorView<const T, 4>(query_.view()).slice(1, case_.heads - group, case_.heads);
+    inputs.key = copy_of(key_, 0).slice(1, case_.kv_heads - 1, case_.kv_heads);
+    inputs.value = copy_of(value_, 0).slice(1, case_.kv_heads - 1, case_.kv_heads);
+    inputs.mask = Mask::causal(Corner::bottom_right());
+    expected_ = Tensor<double, 4>({1, group, case_.new_tokens, case_.width});
+    reference::forward(inputs, {.context = expected_.view()});
+  }
+
+  double oracle_flops() const override {
+    return case_.flops() / static_cast<double>(case_.kv_heads);
+  }
+
   OracleCheck check(const TensorFile& results) const override {
     const Tensor<float, 4> got = results.at("output").to<float, 4>("output");
     DifferenceFromOracle difference;
@@ -76,8 +90,6 @@ class DecodeSubject : public Subject {
     }
     return difference.against(allowed_difference(case_.dtype));
   }
-
-  double oracle_speed() const override { return oracle_speed_; }
 
  private:
   static TensorView<const T, 4> copy_of(const Tensor<T, 4>& all, Index copy) {
@@ -111,20 +123,6 @@ class DecodeSubject : public Subject {
     }
   }
 
-  /// The oracle computes the last kv head: heads have nothing to do with one another.
-  void expect() {
-    const Index group = case_.heads / case_.kv_heads;
-    AttentionInputs<T> inputs;
-    inputs.query = TensorView<const T, 4>(query_.view()).slice(1, case_.heads - group, case_.heads);
-    inputs.key = copy_of(key_, 0).slice(1, case_.kv_heads - 1, case_.kv_heads);
-    inputs.value = copy_of(value_, 0).slice(1, case_.kv_heads - 1, case_.kv_heads);
-    inputs.mask = Mask::causal(Corner::bottom_right());
-    expected_ = Tensor<double, 4>({1, group, case_.new_tokens, case_.width});
-    const double begin = now();
-    reference::forward(inputs, {.context = expected_.view()});
-    oracle_speed_ = case_.flops() / static_cast<double>(case_.kv_heads) / (now() - begin);
-  }
-
   BenchCase case_;
   Index copies_;
   Tensor<T, 4> query_;
@@ -134,7 +132,6 @@ class DecodeSubject : public Subject {
   std::vector<std::unique_ptr<KvCache<T>>> caches_;
   std::size_t next_ = 0;
   Tensor<double, 4> expected_;
-  double oracle_speed_ = 0;
 };
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <optional>
 
-#include "bench/clock.h"
 #include "bench/draw.h"
 #include "bench/oracle_check.h"
 #include "bench/shared_tensor.h"
@@ -73,9 +72,7 @@ class ModuleSubject : public Subject {
         input_(draw_.normal<float, 3>({case_.batch, case_.tokens, case_.model_width()})),
         module_(draw_module(case_, draw_)),
         parameters_(save_parameters(module_, ParameterNaming::PyTorch)),
-        output_gradient_(draw_.normal<float, 3>(input_.shape())) {
-    expect();
-  }
+        output_gradient_(draw_.normal<float, 3>(input_.shape())) {}
 
   Call ours() override {
     return [this](const engine::Options& /*the module takes none*/) {
@@ -105,14 +102,35 @@ class ModuleSubject : public Subject {
     return call;
   }
 
+  /// The last sample alone.
+  void run_oracle() override {
+    const auto& parameters = module_.parameters();
+    const Tensor<double, 3> x = last_sample(input_);
+    const TensorView<const double, 3> tokens = x.view();
+    const Tensor<double, 3> query =
+        project(tokens, parameters.query_weight, *parameters.query_bias);
+    const Tensor<double, 3> key = project(tokens, parameters.key_weight, *parameters.key_bias);
+    const Tensor<double, 3> value =
+        project(tokens, parameters.value_weight, *parameters.value_bias);
+    Tensor<double, 4> context({1, case_.heads, case_.tokens, case_.width});
+    AttentionInputs<double> inputs;
+    inputs.query = split_heads(query.view(), case_.heads);
+    inputs.key = split_heads(key.view(), case_.heads);
+    inputs.value = split_heads(value.view(), case_.heads);
+    reference::forward(inputs, AttentionOutputs<double>{context.view(), {}, {}});
+    const Tensor<double, 3> merged = merge_heads(context.view());
+    expected_ = project(merged.view(), parameters.output_weight, *parameters.output_bias);
+    if (backward()) expect_gradient(inputs);
+  }
+
+  double oracle_flops() const override { return case_.flops() / static_cast<double>(case_.batch); }
+
   OracleCheck check(const TensorFile& results) const override {
     const OracleCheck output = check_last_sample(results.at("output"), expected_);
     if (!backward()) return output;
     const OracleCheck gradient = check_last_sample(results.at("random.query"), expected_gradient_);
     return gradient.difference > output.difference ? gradient : output;
   }
-
-  double oracle_speed() const override { return oracle_speed_; }
 
  private:
   bool backward() const { return case_.pass == Pass::ForwardBackward; }
@@ -137,32 +155,6 @@ class ModuleSubject : public Subject {
       }
     }
     return sample;
-  }
-
-  /// The last sample alone.
-  void expect() {
-    const auto& parameters = module_.parameters();
-    const double begin = now();
-    const Tensor<double, 3> x = last_sample(input_);
-    const TensorView<const double, 3> tokens = x.view();
-    const Tensor<double, 3> query =
-        project(tokens, parameters.query_weight, *parameters.query_bias);
-    const Tensor<double, 3> key = project(tokens, parameters.key_weight, *parameters.key_bias);
-    const Tensor<double, 3> value =
-        project(tokens, parameters.value_weight, *parameters.value_bias);
-    Tensor<double, 4> context({1, case_.heads, case_.tokens, case_.width});
-    AttentionInputs<double> inputs;
-    inputs.query = split_heads(query.view(), case_.heads);
-    inputs.key = split_heads(key.view(), case_.heads);
-    inputs.value = split_heads(value.view(), case_.heads);
-    reference::forward(inputs, AttentionOutputs<double>{context.view(), {}, {}});
-    const Tensor<double, 3> merged = merge_heads(context.view());
-    expected_ = project(merged.view(), parameters.output_weight, *parameters.output_bias);
-    BenchCase sample = case_;
-    sample.batch = 1;
-    sample.pass = Pass::Forward;
-    oracle_speed_ = sample.flops() / (now() - begin);
-    if (backward()) expect_gradient(inputs);
   }
 
   /// Through the output projection, the attention, and the three projections of the input.
@@ -199,7 +191,6 @@ class ModuleSubject : public Subject {
   std::optional<MultiHeadAttentionGradients<float>> gradients_;
   Tensor<double, 3> expected_gradient_;
   Tensor<double, 3> expected_;
-  double oracle_speed_ = 0;
 };
 
 }  // namespace

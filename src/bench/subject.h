@@ -29,11 +29,13 @@ class Subject {
   virtual TensorFile results() const = 0;
   /// The same for a TimedPeer, which reads our inputs where they lie: as long as the subject lives.
   virtual PeerCall peer_call() const = 0;
+  /// The oracle makes what check() holds results against: once before that, and again to be measured.
+  virtual void run_oracle() = 0;
+  /// Of these operations, counted as the case's.
+  virtual double oracle_flops() const = 0;
   /// Holds results against the oracle. Output: all rows of small cases, the first, the middle and the last of large ones,
   /// or the last sample of a module. Gradients: those of the last head, or with respect to the last sample.
   virtual OracleCheck check(const TensorFile& results) const = 0;
-  /// Operations a second that the oracle made of the rows that were checked.
-  virtual double oracle_speed() const = 0;
 };
 
 /// Draws the inputs from N(0,1). Throws std::bad_alloc.

@@ -13,6 +13,7 @@
 // A peer leaves out what it does not compute.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <stdexcept>
@@ -36,10 +37,22 @@ inline constexpr std::string_view decode = "decoding";               ///< the sa
 inline constexpr std::string_view attention = "attention of heads";  ///< see check/timed_peer.h
 }  // namespace peer_function
 
+/// Visibility by position.
+struct PositionRule {
+  enum class Kind : std::uint8_t {
+    Window,     ///< the query's own token and size − 1 before it
+    Documents,  ///< the tokens of a query's document, of which each has `size`
+  };
+  Kind kind = Kind::Window;
+  Index size = 0;
+};
+
 struct PeerCall {
   std::string function;
   Index heads = 0;
   bool causal = false;  ///< attn_mask is the causal mask (query t sees keys up to t)
+  /// What attn_mask says, for peers that take rules.
+  std::optional<PositionRule> rule = std::nullopt;
   TensorFile inputs;
   std::optional<std::size_t> drawn_by;  ///< the inputs are the results of that earlier call instead
 };

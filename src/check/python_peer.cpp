@@ -1,16 +1,14 @@
 #include "check/python_peer.h"
 
 #include <fmt/format.h>
-#include <stdlib.h>
 
 #include <charconv>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
-#include "check/executable_folder.h"
+#include "check/private_folder.h"
+#include "check/python_program.h"
 #include "check/subprocess.h"
 #include "check/torch_align_script.h"
 #include "qkv/error.h"
@@ -18,42 +16,7 @@
 namespace qkv {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr int kPackageMissing = 3;  // the script's exit code for it
-
-/// A folder that only we may read, gone with its content at the end.
-class PrivateFolder {
- public:
-  PrivateFolder() {
-    std::string name = (fs::temp_directory_path() / "qkv-align-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) {
-      throw std::system_error(errno, std::generic_category(), name);
-    }
-    path_ = name;
-  }
-  PrivateFolder(const PrivateFolder&) = delete;
-  PrivateFolder& operator=(const PrivateFolder&) = delete;
-  ~PrivateFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  std::string file(std::string_view name) const { return (path_ / name).string(); }
-
- private:
-  fs::path path_;
-};
-
-std::string find_program(const std::optional<std::string>& program) {
-  if (program) return *program;
-  if (const char* from_environment = std::getenv("QKV_PYTHON");
-      from_environment != nullptr && *from_environment != '\0') {
-    return from_environment;
-  }
-  const fs::path in_checkout = executable_folder().parent_path() / ".venv/bin/python";
-  std::error_code ignored;
-  return fs::exists(in_checkout, ignored) ? in_checkout.string() : "python3";
-}
 
 void write_text(const std::string& path, std::string_view text) {
   std::ofstream stream(path, std::ios::binary);
@@ -110,7 +73,7 @@ class PythonPeer : public Peer {
   explicit PythonPeer(std::string program) : program_(std::move(program)) {}
 
   PeerResults run(const std::vector<PeerCall>& calls, const Progress& progress) override {
-    const PrivateFolder folder;
+    const PrivateFolder folder("qkv-align");
     const std::string script = folder.file("torch_align.py");
     const std::string request = folder.file("request.safetensors");
     const std::string results = folder.file("results.safetensors");
@@ -146,7 +109,7 @@ class PythonPeer : public Peer {
 }  // namespace
 
 std::unique_ptr<Peer> make_python_peer(const std::optional<std::string>& program) {
-  return std::make_unique<PythonPeer>(find_program(program));
+  return std::make_unique<PythonPeer>(find_python(program));
 }
 
 }  // namespace qkv

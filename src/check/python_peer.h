@@ -9,8 +9,7 @@
 
 namespace qkv {
 
-/// The peer runs `program` where given; otherwise $QKV_PYTHON, else the virtual environment .venv beside the
-/// folder of the running executable, else python3 on the PATH. All calls of one run() share one process.
+/// The peer runs find_python(program). All calls of one run() share one process.
 std::unique_ptr<Peer> make_python_peer(const std::optional<std::string>& program);
 
 }  // namespace qkv

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <cerrno>
 #include <csignal>
 #include <system_error>
+#include <utility>
 
 namespace qkv {
 namespace {
@@ -28,6 +30,7 @@ class Descriptor {
     if (descriptor_ >= 0) ::close(descriptor_);
     descriptor_ = -1;
   }
+  int release() { return std::exchange(descriptor_, -1); }
 
  private:
   int descriptor_;
@@ -82,10 +85,15 @@ class IgnoredSignal {
   struct sigaction before_ {};
 };
 
-pid_t start(const ProcessRequest& request, int output) {
+/// Without an input it reads nothing.
+pid_t start(const ProcessRequest& request, std::optional<int> input, int output) {
   FileActions actions;
-  check(posix_spawn_file_actions_addopen(actions.get(), STDIN_FILENO, "/dev/null", O_RDONLY, 0),
-        "posix_spawn");
+  if (input) {
+    check(posix_spawn_file_actions_adddup2(actions.get(), *input, STDIN_FILENO), "posix_spawn");
+  } else {
+    check(posix_spawn_file_actions_addopen(actions.get(), STDIN_FILENO, "/dev/null", O_RDONLY, 0),
+          "posix_spawn");
+  }
   check(posix_spawn_file_actions_adddup2(actions.get(), output, STDOUT_FILENO), "posix_spawn");
   check(posix_spawn_file_actions_addopen(actions.get(), STDERR_FILENO, request.error_file.c_str(),
                                          O_WRONLY | O_CREAT | O_TRUNC, 0600),
@@ -129,7 +137,7 @@ int run_process(const ProcessRequest& request,
   Descriptor writer(ends[1]);
   const IgnoredSignal interrupt(SIGINT);
   const IgnoredSignal quit(SIGQUIT);
-  const pid_t child = start(request, writer.get());
+  const pid_t child = start(request, std::nullopt, writer.get());
   writer.close();
   read_lines(reader.get(), on_output_line);
   int status = 0;
@@ -137,6 +145,47 @@ int run_process(const ProcessRequest& request,
     if (errno != EINTR) check(errno, "waitpid");
   }
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+AnsweringProcess::AnsweringProcess(const ProcessRequest& request) {
+  // A socket, as writing to a process that has ended must be an error and no signal.
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    check(errno, "socketpair");
+  }
+  Descriptor ours(ends[0]);
+  const Descriptor theirs(ends[1]);
+  child_ = start(request, theirs.get(), theirs.get());
+  socket_ = ours.release();
+}
+
+AnsweringProcess::~AnsweringProcess() {
+  ::close(socket_);
+  while (::waitpid(child_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+std::optional<std::string> AnsweringProcess::ask(const std::string& line) {
+  const std::string request = line + "\n";
+  for (std::size_t sent = 0; sent < request.size();) {
+    const ssize_t count =
+        ::send(socket_, request.data() + sent, request.size() - sent, MSG_NOSIGNAL);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return std::nullopt;
+    sent += static_cast<std::size_t>(count);
+  }
+  for (;;) {
+    if (const auto end = pending_.find('\n'); end != std::string::npos) {
+      std::string answer = pending_.substr(0, end);
+      pending_.erase(0, end + 1);
+      return answer;
+    }
+    std::array<char, 4096> buffer{};
+    const ssize_t count = ::read(socket_, buffer.data(), buffer.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return std::nullopt;
+    pending_.append(buffer.data(), static_cast<std::size_t>(count));
+  }
 }
 
 }  // namespace qkv

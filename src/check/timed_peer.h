@@ -14,12 +14,19 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "check/peer.h"
 
 namespace qkv {
+
+/// What a peer in another process measures itself, for here the way there and back would be in it.
+struct MeasuredElsewhere {
+  double seconds = 0;                       ///< of the latest run
+  std::optional<std::size_t> extra_memory;  ///< of a call, in bytes beyond inputs and outputs
+};
 
 /// A call made ready: everything but the work itself has been done.
 class TimedCall {
@@ -31,6 +38,8 @@ class TimedCall {
   virtual TensorFile results() const = 0;
   /// Which of the peer's forms it is.
   virtual std::string form() const = 0;
+  /// Absent where the call runs in this process.
+  virtual std::optional<MeasuredElsewhere> measured_elsewhere() const { return std::nullopt; }
 };
 
 enum class PeerTuning : std::uint8_t {

@@ -31,6 +31,7 @@ BackwardPlan plan_backward(const Call<T>& call, int threads) {
                       static_cast<double>(shape.key_width + shape.value_width);
   plan.threads = static_cast<int>(
       std::max<Index>(std::min(useful_threads(work, threads), plan.kv_heads * plan.chunks), 1));
+  plan.whole_heads = plan.kv_heads - plan.kv_heads % plan.threads;
 
   Layout layout;
   const std::size_t queries = product({shape.batch, shape.heads, shape.queries});

@@ -15,6 +15,7 @@ inline constexpr Index kChunkKeys = kChunkBlocks * kernels::kGradientKeys;
 struct BackwardPlan {
   int threads = 1;
   Index kv_heads = 0;
+  Index whole_heads = 0;    // handed out whole, one a thread at a time; of the others, chunks
   Index chunks = 0;         // of keys, at least 1
   Index tiles = 0;          // of kGradientRows rows, a kv head
   Index depth_columns = 0;  // widths rounded up to panels

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "engine/cache_pages.h"
+
 namespace qkv::engine {
 namespace {
 
@@ -16,8 +18,8 @@ namespace {
 }  // namespace
 
 template <class T>
-CachedCall<T> validate_cached(std::string_view operation, const KvCache<T>& cache,
-                              const AttentionInputs<T>& inputs, const Options& options) {
+CachedCall validate_cached(std::string_view operation, const KvCache<T>& cache,
+                           const AttentionInputs<T>& inputs, const Options& options) {
   const KvCacheOptions& held = cache.options();
   if (options.target && *options.target != *held.target) {
     fail(operation, "target",
@@ -26,7 +28,7 @@ CachedCall<T> validate_cached(std::string_view operation, const KvCache<T>& cach
   if (inputs.key.data() != nullptr || inputs.value.data() != nullptr) {
     fail(operation, "key, value", "expected none, as the cache holds them, got some");
   }
-  CachedCall<T> call{inputs, {}, {}};
+  CachedCall call;
   Options where = options;
   where.target = held.target;
   call.setting = setting_of(operation, where);
@@ -40,12 +42,11 @@ CachedCall<T> validate_cached(std::string_view operation, const KvCache<T>& cach
          fmt::format("expected a number of heads that the cache's {} kv heads divide, got {}",
                      held.kv_heads, heads));
   }
-  std::vector<Index> lengths;
-  std::vector<Index> offsets;
+  const CachedTokens tokens{KvCacheAccess::lengths(cache), held.window};
+  Index longest = 0;
   for (Index b = 0; b < held.batch; ++b) {
     const Index length = cache.length(b);
-    lengths.push_back(length);
-    offsets.push_back(length - queries);
+    longest = std::max(longest, length);
     if (length < queries) {
       fail(operation, "query",
            fmt::format("expected at most the {} tokens of sequence {}, got T={}", length, b,
@@ -59,34 +60,24 @@ CachedCall<T> validate_cached(std::string_view operation, const KvCache<T>& cach
                        *held.window, cache.first(b), b, queries, seen));
     }
   }
-  if (held.batch > 0) {
-    const Corner corner = Corner::at(offsets);
-    call.inputs.mask = call.inputs.mask & Mask::causal(corner) & Mask::key_lengths(lengths);
-    if (held.window) {
-      call.inputs.mask =
-          call.inputs.mask & Mask::sliding_window({*held.window, std::nullopt, corner});
-    }
-    if (call.inputs.alibi && !call.inputs.alibi->corner) call.inputs.alibi->corner = corner;
-  }
-  const AttentionShape shape{
-      .batch = held.batch,
-      .heads = heads,
-      .kv_heads = held.kv_heads,
-      .queries = queries,
-      .keys = lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end()),
-      .key_width = held.key_width,
-      .value_width = held.value_width};
-  call.plan = validate_options(operation, call.inputs, shape);
+  const AttentionShape shape{.batch = held.batch,
+                             .heads = heads,
+                             .kv_heads = held.kv_heads,
+                             .queries = queries,
+                             .keys = longest,
+                             .key_width = held.key_width,
+                             .value_width = held.value_width};
+  call.plan = validate_options(operation, inputs, shape, &tokens);
   return call;
 }
 
-template CachedCall<double> validate_cached(std::string_view, const KvCache<double>&,
-                                            const AttentionInputs<double>&, const Options&);
-template CachedCall<float> validate_cached(std::string_view, const KvCache<float>&,
-                                           const AttentionInputs<float>&, const Options&);
-template CachedCall<Float16> validate_cached(std::string_view, const KvCache<Float16>&,
-                                             const AttentionInputs<Float16>&, const Options&);
-template CachedCall<BFloat16> validate_cached(std::string_view, const KvCache<BFloat16>&,
-                                              const AttentionInputs<BFloat16>&, const Options&);
+#define QKV_INSTANTIATE(T)                                                 \
+  template CachedCall validate_cached(std::string_view, const KvCache<T>&, \
+                                      const AttentionInputs<T>&, const Options&);
+QKV_INSTANTIATE(double)
+QKV_INSTANTIATE(float)
+QKV_INSTANTIATE(Float16)
+QKV_INSTANTIATE(BFloat16)
+#undef QKV_INSTANTIATE
 
 }  // namespace qkv::engine

@@ -7,16 +7,14 @@
 
 namespace qkv::engine {
 
-template <class T>
 struct CachedCall {
-  AttentionInputs<T> inputs;  // with the mask of the tokens' positions, and ALiBi's corner
-  AttentionPlan plan;
+  AttentionPlan plan;  // with the tokens' positions; refers to the inputs and the cache
   Setting setting;
 };
 
 /// Throws std::invalid_argument where the call does not fit the cache.
 template <class T>
-CachedCall<T> validate_cached(std::string_view operation, const KvCache<T>& cache,
-                              const AttentionInputs<T>& inputs, const Options& options);
+CachedCall validate_cached(std::string_view operation, const KvCache<T>& cache,
+                           const AttentionInputs<T>& inputs, const Options& options);
 
 }  // namespace qkv::engine

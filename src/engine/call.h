@@ -1,6 +1,8 @@
 // One checked call of the engine, shared by all threads, and how its rows are laid out.
 #pragma once
 
+#include <numbers>
+
 #include "base/validate.h"
 #include "engine/setting.h"
 #include "kernels/kernel_table.h"
@@ -32,6 +34,11 @@ struct Call {
   bool modified() const noexcept {
     return inputs.softcap.has_value() || inputs.bias.has_value() || inputs.alibi.has_value();
   }
+  /// What the queries are multiplied by. Scores times base() are logarithms to base 2.
+  A query_scale() const noexcept {
+    return static_cast<A>(modified() ? plan.scale : plan.scale * std::numbers::log2e);
+  }
+  A base() const noexcept { return modified() ? std::numbers::log2e_v<A> : A{1}; }
 };
 
 /// Rows of one head of [B,H,T,D] from `first` on, where they lie.

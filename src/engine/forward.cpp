@@ -45,9 +45,8 @@ class Forward {
           const ForwardPlan& plan)
       : call_(call), cache_(cache), outputs_(outputs), plan_(plan), order_{call.shape().group()} {
     const AttentionShape& shape = call.shape();
-    const double scale = call.plan.scale;
-    scale_ = static_cast<A>(call.modified() ? scale : scale * std::numbers::log2e);
-    base_ = call.modified() ? std::numbers::log2e_v<A> : A{1};
+    scale_ = call.query_scale();
+    base_ = call.base();
     key_step_ = plan.segment_keys_elements;
     value_step_ = plan.segment_values_elements;
     columns_ = plan.columns;
@@ -76,13 +75,25 @@ class Forward {
   template <class E>
   struct Segment {
     const E* keys;
-    const E* values;
+    kernels::ValueRows<E> values;
     bool finite;
   };
+  /// Asks for the beginning of a segment, which lies in another page than what is read before it.
+  template <class E>
+  static void read_ahead(const Segment<E>& segment) noexcept {
+    constexpr Index kBytes = 8192;
+    constexpr Index kLine = 64 / sizeof(E);
+    for (Index i = 0; i < kBytes / static_cast<Index>(sizeof(E)); i += kLine) {
+      __builtin_prefetch(segment.keys + i, 0, 2);
+    }
+  }
+  /// A segment that pack_segment has packed; `finite` is what it returned.
+  Segment<A> packed_segment(const KvHead& kv, Index segment, const A* keys, const A* values,
+                            bool finite) const noexcept;
   bool pack_segment(const KvHead& kv, Index segment, A* keys, A* values, A* storage) const noexcept;
   Segment<T> cached_segment(const KvHead& kv, Index segment) const noexcept {
     const CachedSegment<T> page = KvCacheAccess::segment(*cache_, kv.b, kv.head, segment);
-    return {page.keys, page.values, page.finite};
+    return {page.keys, {page.values, call_.kernels.panel_width}, page.finite};
   }
   const A* widened_keys(const KvHead& kv, Index segment, const ThreadMemory<A>& own) const noexcept;
   void pack_queries(const TileRows& tile, const ThreadMemory<A>& own) const noexcept;
@@ -135,6 +146,10 @@ kernels::Strided<Arithmetic<T>> Forward<T>::rows_of(const TensorView<const T, 4>
   } else {
     const Index width = source.shape(3);
     for (Index row = 0; row < count; ++row) {
+      if (rows.column == 1) {
+        kernels::widen(*plan_.target, rows.data + row * rows.row, width, storage + row * width);
+        continue;
+      }
       for (Index d = 0; d < width; ++d) {
         storage[row * width + d] = widened<A>(rows.data[row * rows.row + d * rows.column]);
       }
@@ -143,7 +158,7 @@ kernels::Strided<Arithmetic<T>> Forward<T>::rows_of(const TensorView<const T, 4>
   }
 }
 
-/// Packs a segment; returns whether its values are all finite.
+/// Packs a segment; returns whether its values are all finite, or lie where they are and are not asked.
 template <class T>
 bool Forward<T>::pack_segment(const KvHead& kv, Index segment, A* keys, A* values,
                               A* storage) const noexcept {
@@ -152,8 +167,22 @@ bool Forward<T>::pack_segment(const KvHead& kv, Index segment, A* keys, A* value
   const Index count = std::min(kSegmentKeys, shape.keys - first);
   call_.kernels.pack_keys(rows_of(call_.inputs.key, kv.b, kv.head, first, count, storage), count,
                           depth_, keys);
+  if (plan_.values_in_place) return true;
   return call_.kernels.pack_rows(rows_of(call_.inputs.value, kv.b, kv.head, first, count, storage),
                                  count, shape.value_width, kSegmentKeys, values);
+}
+
+template <class T>
+auto Forward<T>::packed_segment(const KvHead& kv, Index segment, const A* keys, const A* values,
+                                bool finite) const noexcept -> Segment<A> {
+  if constexpr (std::is_same_v<T, A>) {
+    if (plan_.values_in_place) {
+      const kernels::Strided<A> rows =
+          rows_from(call_.inputs.value, kv.b, kv.head, segment * kSegmentKeys);
+      return {keys, {rows.data, rows.row, 1}, true};
+    }
+  }
+  return {keys, {values, call_.kernels.panel_width}, finite};
 }
 
 /// The key panels of a page, as they lie or widened.
@@ -221,20 +250,13 @@ kernels::Block<Arithmetic<T>, E> Forward<T>::block_of(const TileRows& tile, Inde
                                                       Index segment, const E* keys,
                                                       const ThreadMemory<A>& own,
                                                       BlockRows<A>& scratch) const noexcept {
-  kernels::Block<A, E> block;
-  block.rows = static_cast<std::int32_t>(std::min(block_rows(), tile.count - first));
-  block.depth = static_cast<std::int32_t>(depth_);
+  const Index first_key = segment * kSegmentKeys;
+  const Index keys_here = std::min(kSegmentKeys, call_.shape().keys - first_key);
+  auto block = described_block<E>(call_, tile, first, first_key, keys_here, scratch);
   block.columns = static_cast<std::int32_t>(columns_);
   block.query = own.query + first * depth_;
   block.keys = keys;
-  block.base = base_;
   block.scores = own.scores;
-  const Index first_key = segment * kSegmentKeys;
-  const Index keys_here = std::min(kSegmentKeys, call_.shape().keys - first_key);
-  if (!describe(call_, tile, first, block.rows, first_key, keys_here, scratch)) block.rows = 0;
-  block.visibility = scratch.visibility;
-  block.modifiers = scratch.modifiers;
-  block.dropout = scratch.dropout;
   return block;
 }
 
@@ -369,9 +391,10 @@ void Forward<T>::run_by_tiles(const ThreadMemory<A>& own) noexcept {
          ++segment) {
       const Index place = segment - plan_.first_segment;
       if (cache_ == nullptr) {
-        const Segment<A> packed{keys + place * key_step_, values + place * value_step_,
-                                finite[place] != 0};
-        attend(tile, segment, packed, own, scratch);
+        attend(tile, segment,
+               packed_segment(kv, segment, keys + place * key_step_, values + place * value_step_,
+                              finite[place] != 0),
+               own, scratch);
       } else {
         attend(tile, segment, cached_segment(kv, segment), own, scratch);
       }
@@ -402,16 +425,20 @@ void Forward<T>::run_by_keys(const ThreadMemory<A>& own) noexcept {
     const Index begin = plan_.segments * run / plan_.runs;
     const Index end = plan_.segments * (run + 1) / plan_.runs;
     if (plan_.runs == 1) start(tile, own, true);
+    const auto seen = [&](Index segment) {
+      return segment * kSegmentKeys < tile.keys.end &&
+             (segment + 1) * kSegmentKeys > tile.keys.begin;
+    };
     for (Index place = begin; place < end; ++place) {
       const Index segment = plan_.first_segment + place;
       if (plan_.runs > 1) start(tile, own, false);
-      const bool seen =
-          segment * kSegmentKeys < tile.keys.end && (segment + 1) * kSegmentKeys > tile.keys.begin;
-      if (seen) {
+      if (seen(segment)) {
         if (cache_ == nullptr) {
           const bool finite = pack_segment(kv, segment, own.keys, own.values, own.row);
-          attend(tile, segment, Segment<A>{own.keys, own.values, finite}, own, scratch);
+          attend(tile, segment, packed_segment(kv, segment, own.keys, own.values, finite), own,
+                 scratch);
         } else {
+          if (place + 1 < end && seen(segment + 1)) read_ahead(cached_segment(kv, segment + 1));
           attend(tile, segment, cached_segment(kv, segment), own, scratch);
         }
       }
@@ -498,9 +525,9 @@ template <class T>
 void forward(const KvCache<T>& cache, const AttentionInputs<T>& inputs,
              const AttentionOutputs<Arithmetic<T>>& outputs, const Options& options) {
   constexpr std::string_view kOperation = "engine::forward(cache)";
-  const CachedCall<T> call = validate_cached(kOperation, cache, inputs, options);
-  validate_outputs(kOperation, call.inputs, call.plan.shape, outputs);
-  run<T>(call.inputs, &cache, call.plan, outputs, call.setting, options);
+  const CachedCall call = validate_cached(kOperation, cache, inputs, options);
+  validate_outputs(kOperation, inputs, call.plan.shape, outputs);
+  run<T>(inputs, &cache, call.plan, outputs, call.setting, options);
 }
 
 template <class T>

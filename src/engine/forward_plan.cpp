@@ -13,9 +13,9 @@ namespace {
 using kernels::kSegmentKeys;
 
 /// Up to this many rows a kv head, the keys are divided among threads instead of the rows.
-constexpr Index kFewRows = 24;
-/// The same where the keys are packed already: as many rows as a tile has.
-constexpr Index kFewCachedRows = kTileRows;
+constexpr Index kFewRows = kTileRows;
+/// Up to this many rows a kv head, copying the values costs more than it brings.
+constexpr Index kRowsWorthACopy = 768;
 /// Parts of the work a thread, so that they end at about the same time.
 constexpr Index kPartsAThread = 4;
 
@@ -31,6 +31,16 @@ KeyRange keys_of_all_rows(const BoundMask& mask) {
     }
   }
   return all.begin < all.end ? all : KeyRange{0, 0};
+}
+
+/// Whether the kernels can read the values where they lie: whole panels, and no row that leaves out one of the others', for
+/// then a hidden value that is not finite must not be touched.
+template <class T>
+bool values_fit_in_place(const Call<T>& call) {
+  const TensorView<const T, 4>& value = call.inputs.value;
+  return std::is_same_v<T, Arithmetic<T>> && value.stride(3) == 1 && value.shape(3) > 0 &&
+         value.shape(3) % call.kernels.panel_width == 0 && !call.inputs.bias &&
+         !call.plan.mask.depends_on_query() && !call.plan.mask.has_pointwise_rules();
 }
 
 }  // namespace
@@ -52,7 +62,8 @@ ForwardPlan plan_forward(const Call<T>& call, const ForwardNeeds& needs, const S
   plan.segment_values_elements = kSegmentKeys * plan.columns;
 
   const Index rows = shape.queries * shape.group();
-  plan.by_keys = rows <= (needs.cached ? kFewCachedRows : kFewRows) && !needs.with_weights;
+  plan.by_keys = rows <= kFewRows && !needs.with_weights;
+  plan.values_in_place = !needs.cached && values_fit_in_place(call) && rows <= kRowsWorthACopy;
   const double work = static_cast<double>(plan.kv_heads) * static_cast<double>(rows) *
                       static_cast<double>(keys.end - keys.begin) *
                       static_cast<double>(shape.key_width + shape.value_width);

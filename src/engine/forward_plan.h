@@ -28,6 +28,8 @@ struct ForwardPlan {
   Index segment_keys_elements = 0;
   Index segment_values_elements = 0;
 
+  bool values_in_place = false;  // read where they lie, not packed
+
   bool by_keys = false;  // else by tiles of rows
   Index tile_rows = 0;
   Index tiles = 0;  // a kv head, by tiles

@@ -1,6 +1,7 @@
 #include "qkv/kv_cache.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cmath>
@@ -35,29 +36,24 @@ TensorView<const T, 3> sequence_of(const TensorView<const T, 4>& view, Index b) 
 
 bool is_finite(double x) { return std::isfinite(x); }
 
+/// The system's huge pages are as large on x86-64, and on AArch64 with pages of 4 KiB.
+constexpr std::size_t kHugePage = std::size_t{2} << 20U;
+
+/// Pages that hold so many tokens.
+std::size_t pages_of(Index tokens) {
+  return static_cast<std::size_t>((tokens + kSegmentKeys - 1) / kSegmentKeys);
+}
+
 }  // namespace
 
-template <class T>
-KvCache<T>::Page::Page(Index kv_heads, Index elements)
-    : head_elements(elements),
-      bytes(engine::aligned_bytes(engine::product({kv_heads, elements}), sizeof(T))),
-      data(nullptr),
-      finite(static_cast<std::size_t>(kv_heads), true) {
-  data = static_cast<T*>(::operator new (bytes, std::align_val_t{engine::kAlignment}));
-  std::memset(static_cast<void*>(data), 0, bytes);
+PageMemory::PageMemory(std::size_t bytes)
+    : alignment_(std::align_val_t{bytes < kHugePage ? engine::kAlignment : kHugePage}),
+      data_(static_cast<std::byte*>(::operator new(bytes, alignment_))) {
+  if (bytes >= kHugePage) ::madvise(data_, bytes, MADV_HUGEPAGE);  // a wish
+  std::memset(data_, 0, bytes);
 }
 
-template <class T>
-KvCache<T>::Page::Page(const Page& other)
-    : head_elements(other.head_elements), bytes(other.bytes), data(nullptr), finite(other.finite) {
-  data = static_cast<T*>(::operator new (bytes, std::align_val_t{engine::kAlignment}));
-  std::memcpy(static_cast<void*>(data), static_cast<const void*>(other.data), bytes);
-}
-
-template <class T>
-KvCache<T>::Page::~Page() {
-  ::operator delete (data, std::align_val_t{engine::kAlignment});
-}
+PageMemory::~PageMemory() { ::operator delete(data_, alignment_); }
 
 template <class T>
 KvCache<T>::KvCache(KvCacheOptions options) : options_(std::move(options)) {
@@ -79,50 +75,89 @@ KvCache<T>::KvCache(KvCacheOptions options) : options_(std::move(options)) {
   panel_width_ = kernels::table_of<engine::Arithmetic<T>>(*setting.target).panel_width;
   value_columns_ =
       (std::max<Index>(options_.value_width, 1) + panel_width_ - 1) / panel_width_ * panel_width_;
-  static_cast<void>(
-      engine::product({options_.kv_heads, kSegmentKeys, options_.key_width + value_columns_,
-                       static_cast<Index>(sizeof(T))}));
+  static_cast<void>(page_bytes());  // fits
   sequences_.resize(static_cast<std::size_t>(options_.batch));
+  lengths_.resize(sequences_.size());
 }
 
+/// A page for a sequence that is about to grow.
 template <class T>
-typename KvCache<T>::Sequence& KvCache<T>::at(const char* operation, Index sequence) {
-  return const_cast<Sequence&>(std::as_const(*this).at(operation, sequence));
-}
+struct KvCache<T>::FreshPage {
+  std::size_t sequence = 0;
+  std::size_t number = 0;
+  std::shared_ptr<Page> page;
+};
 
 template <class T>
-const typename KvCache<T>::Sequence& KvCache<T>::at(const char* operation, Index sequence) const {
+std::size_t KvCache<T>::checked(const char* operation, Index sequence) const {
   if (sequence < 0 || sequence >= options_.batch) {
     fail(operation, "sequence",
          fmt::format("expected an index below B={}, got {}", options_.batch, sequence));
   }
-  return sequences_[static_cast<std::size_t>(sequence)];
+  return static_cast<std::size_t>(sequence);
 }
 
-/// The sequence with room for tokens at its end: pages of its own where it will write, pages given back that no coming
-/// token sees. The one it was is untouched.
+/// The pages that a sequence lacks for so many more tokens: new ones, and copies of what others share. Nothing that can be
+/// read changes, but there is room in the list of pages then.
 template <class T>
-typename KvCache<T>::Sequence KvCache<T>::grown(const Sequence& sequence, Index tokens) const {
-  Sequence result = sequence;
-  const Index end = sequence.length + tokens;
-  const Index head_elements = kSegmentKeys * (options_.key_width + value_columns_);
-  result.pages.resize(static_cast<std::size_t>((end + kSegmentKeys - 1) / kSegmentKeys));
-  for (Index number = sequence.length / kSegmentKeys; number * kSegmentKeys < end; ++number) {
-    std::shared_ptr<Page>& page = result.pages[static_cast<std::size_t>(number)];
-    if (page == nullptr) {
-      page = std::make_shared<Page>(options_.kv_heads, head_elements);
-    } else if (page.use_count() > 2) {  // this sequence, the copy of it, and somebody else
-      page = std::make_shared<Page>(*page);
+void KvCache<T>::add_fresh_pages(std::size_t sequence, Index tokens,
+                                 std::vector<FreshPage>& fresh) {
+  auto& pages = sequences_[sequence].pages;
+  const std::size_t end = pages_of(lengths_[sequence] + tokens);
+  if (end > pages.capacity()) pages.reserve(std::max(end, 2 * pages.capacity()));
+  const std::size_t bytes = page_bytes();
+  // Small pages share a huge one.
+  const std::size_t most_together = std::max<std::size_t>(1, kHugePage / bytes);
+  std::shared_ptr<PageMemory> memory;
+  std::size_t room = 0;  // pages that are left in it
+  for (auto number = static_cast<std::size_t>(lengths_[sequence] / kSegmentKeys); number < end;
+       ++number) {
+    const Page* shared = number < pages.size() ? pages[number].get() : nullptr;
+    if (shared != nullptr && pages[number].use_count() == 1) continue;
+    if (room == 0) {
+      room = std::min(end - number, most_together);
+      memory = std::make_shared<PageMemory>(room * bytes);
     }
+    auto page = std::make_shared<Page>();
+    page->memory = memory;
+    page->data = reinterpret_cast<T*>(memory->data() + --room * bytes);
+    page->head_elements = kSegmentKeys * (options_.key_width + value_columns_);
+    if (shared == nullptr) {
+      page->finite.assign(static_cast<std::size_t>(options_.kv_heads), true);
+    } else {
+      page->finite = shared->finite;
+      std::memcpy(static_cast<void*>(page->data), static_cast<const void*>(shared->data), bytes);
+    }
+    fresh.push_back({sequence, number, std::move(page)});
   }
+}
+
+template <class T>
+void KvCache<T>::install(std::vector<FreshPage>& fresh) noexcept {
+  for (FreshPage& one : fresh) {
+    auto& pages = sequences_[one.sequence].pages;
+    if (one.number >= pages.size()) pages.resize(one.number + 1);
+    pages[one.number] = std::move(one.page);
+  }
+}
+
+/// Writes to pages that are there, and gives back those that no coming token sees.
+template <class T>
+void KvCache<T>::extend(std::size_t sequence, const TensorView<const T, 3>& key,
+                        const TensorView<const T, 3>& value) noexcept {
+  Sequence& target = sequences_[sequence];
+  Index& length = lengths_[sequence];
+  write(target, length, key, value);
   if (options_.window) {
-    // The next token to come stands at sequence.length and sees `window` positions before it.
-    result.first = std::max(result.first, sequence.length - *options_.window);
-    for (Index number = 0; (number + 1) * kSegmentKeys <= result.first; ++number) {
-      result.pages[static_cast<std::size_t>(number)].reset();
+    // The first of these tokens sees `window` positions before it.
+    const Index first = std::max(target.first, length - *options_.window);
+    for (Index number = target.first / kSegmentKeys; (number + 1) * kSegmentKeys <= first;
+         ++number) {
+      target.pages[static_cast<std::size_t>(number)].reset();
     }
+    target.first = first;
   }
-  return result;
+  length += key.shape(1);
 }
 
 template <class T>
@@ -154,41 +189,39 @@ void KvCache<T>::append(const TensorView<const T, 4>& key, const TensorView<cons
                Extents<4>{options_.batch, options_.kv_heads, tokens, options_.key_width});
   expect_shape(kAppend, {"value", footprint(value)},
                Extents<4>{options_.batch, options_.kv_heads, tokens, options_.value_width});
-  std::vector<Sequence> grown_sequences;
-  grown_sequences.reserve(sequences_.size());
-  for (const Sequence& sequence : sequences_) grown_sequences.push_back(grown(sequence, tokens));
+  std::vector<FreshPage> fresh;
+  for (std::size_t b = 0; b < sequences_.size(); ++b) add_fresh_pages(b, tokens, fresh);
+  install(fresh);
   for (Index b = 0; b < options_.batch; ++b) {
-    Sequence& sequence = grown_sequences[static_cast<std::size_t>(b)];
-    write(sequence, sequence.length, sequence_of(key, b), sequence_of(value, b));
-    sequence.length += tokens;
+    extend(static_cast<std::size_t>(b), sequence_of(key, b), sequence_of(value, b));
   }
-  sequences_ = std::move(grown_sequences);
 }
 
 template <class T>
 void KvCache<T>::append(Index sequence, const TensorView<const T, 3>& key,
                         const TensorView<const T, 3>& value) {
-  Sequence& target = at(kAppend, sequence);
+  const std::size_t target = checked(kAppend, sequence);
   const Index tokens = key.shape(1);
   expect_shape(kAppend, {"key", footprint(key)},
                Extents<3>{options_.kv_heads, tokens, options_.key_width});
   expect_shape(kAppend, {"value", footprint(value)},
                Extents<3>{options_.kv_heads, tokens, options_.value_width});
-  Sequence longer = grown(target, tokens);
-  write(longer, longer.length, key, value);
-  longer.length += tokens;
-  target = std::move(longer);
+  std::vector<FreshPage> fresh;
+  add_fresh_pages(target, tokens, fresh);
+  install(fresh);
+  extend(target, key, value);
 }
 
 template <class T>
 void KvCache<T>::truncate(Index sequence, Index length) {
-  Sequence& target = at("KvCache::truncate", sequence);
-  if (length < 0 || length > target.length) {
+  const std::size_t number = checked("KvCache::truncate", sequence);
+  if (length < 0 || length > lengths_[number]) {
     fail("KvCache::truncate", "length",
-         fmt::format("expected 0 to {}, got {}", target.length, length));
+         fmt::format("expected 0 to {}, got {}", lengths_[number], length));
   }
-  target.length = length;
-  target.pages.resize(static_cast<std::size_t>((length + kSegmentKeys - 1) / kSegmentKeys));
+  Sequence& target = sequences_[number];
+  lengths_[number] = length;
+  target.pages.resize(pages_of(length));
   target.first = std::min(target.first, length);
 }
 
@@ -202,27 +235,37 @@ void KvCache<T>::fork(Index to, const KvCache& other, Index from) {
     fail(kOperation, "other",
          "expected a cache with the same options but for the batch, got others");
   }
-  Sequence copy = other.at(kOperation, from);
-  at(kOperation, to) = std::move(copy);
+  const std::size_t source = other.checked(kOperation, from);
+  const std::size_t target = checked(kOperation, to);
+  Sequence copy = other.sequences_[source];
+  sequences_[target] = std::move(copy);
+  lengths_[target] = other.lengths_[source];
 }
 
 template <class T>
 Index KvCache<T>::length(Index sequence) const {
-  return at("KvCache::length", sequence).length;
+  return lengths_[checked("KvCache::length", sequence)];
 }
 
 template <class T>
 Index KvCache<T>::first(Index sequence) const {
-  return at("KvCache::first", sequence).first;
+  return sequences_[checked("KvCache::first", sequence)].first;
 }
 
 template <class T>
 std::size_t KvCache<T>::bytes() const noexcept {
-  std::size_t sum = 0;
+  std::size_t pages = 0;
   for (const Sequence& sequence : sequences_) {
-    for (const auto& page : sequence.pages) sum += page == nullptr ? 0 : page->bytes;
+    for (const auto& page : sequence.pages) pages += page == nullptr ? 0U : 1U;
   }
-  return sum;
+  return pages * page_bytes();
+}
+
+template <class T>
+std::size_t KvCache<T>::page_bytes() const {
+  return engine::aligned_bytes(
+      engine::product({options_.kv_heads, kSegmentKeys, options_.key_width + value_columns_}),
+      sizeof(T));
 }
 
 template <class T>
@@ -235,9 +278,22 @@ CachedSegment<T> KvCacheAccess::segment(const KvCache<T>& cache, Index sequence,
           page.finite[static_cast<std::size_t>(kv_head)]};
 }
 
-#define QKV_INSTANTIATE(T)   \
-  template class KvCache<T>; \
-  template CachedSegment<T> KvCacheAccess::segment(const KvCache<T>&, Index, Index, Index) noexcept;
+template <class T>
+KvCache<T> KvCacheAccess::without_pages(const KvCacheOptions& options,
+                                        const std::vector<Index>& lengths) {
+  KvCache<T> cache(options);
+  for (std::size_t b = 0; b < cache.sequences_.size(); ++b) {
+    cache.lengths_[b] = lengths[b];
+  }
+  return cache;
+}
+
+#define QKV_INSTANTIATE(T)                                                          \
+  template class KvCache<T>;                                                        \
+  template CachedSegment<T> KvCacheAccess::segment(const KvCache<T>&, Index, Index, \
+                                                   Index) noexcept;                 \
+  template KvCache<T> KvCacheAccess::without_pages(const KvCacheOptions&,           \
+                                                   const std::vector<Index>&);
 QKV_INSTANTIATE(double)
 QKV_INSTANTIATE(float)
 QKV_INSTANTIATE(Float16)

@@ -28,26 +28,41 @@ class MatrixProduct {
 
   void run(int threads, Workspace& workspace) {
     const Index tiles = divide_up(a_.rows, kTile);
-    // Few tiles are divided by columns, too.
-    const Index groups = std::min(panels_, divide_up(2 * Index{threads}, tiles));
+    const Index panel_elements = a_.columns * kernels_.panel_width;
+    // One tile reads each panel once, so that a thread needs no more than the one that it is at.
+    const Index panels_held = tiles == 1 ? threads : panels_;
     Layout layout;
-    const std::size_t panels_at =
-        layout.add<T>(product({panels_, a_.columns, kernels_.panel_width}));
+    const std::size_t panels_at = layout.add<T>(product({panels_held, panel_elements}));
     const std::size_t rows_at = layout.add<T>(product({threads, kTile, a_.columns}));
     const std::size_t block = product({kernels_.block_rows, kernels_.panel_width});
     const std::size_t blocks_at = layout.add<T>(product({threads, static_cast<Index>(block)}));
     std::byte* memory = WorkspaceAccess::reserve(workspace, layout.bytes());
-    packed_ = reinterpret_cast<T*>(memory + panels_at);
+    T* panels = reinterpret_cast<T*>(memory + panels_at);
     const auto work = [&](int thread) {
       T* rows = reinterpret_cast<T*>(memory + rows_at) + thread * kTile * a_.columns;
       T* sums = reinterpret_cast<T*>(memory + blocks_at) + thread * static_cast<Index>(block);
+      if (tiles == 1) {
+        T* own = panels + thread * panel_elements;
+        pack_rows(0, rows);
+#pragma omp for schedule(dynamic)
+        for (Index panel = 0; panel < panels_; ++panel) {
+          pack(panel, own);
+          multiply_tile(0, panel, panel + 1, rows, own, sums);
+        }
+        return;
+      }
 #pragma omp for schedule(static)
-      for (Index panel = 0; panel < panels_; ++panel) pack(panel);
+      for (Index panel = 0; panel < panels_; ++panel) pack(panel, panels + panel * panel_elements);
+      // Few tiles are divided by columns, too.
+      const Index groups = std::min(panels_, divide_up(2 * Index{threads}, tiles));
 #pragma omp for schedule(dynamic)
       for (Index item = 0; item < tiles * groups; ++item) {
+        const Index tile = item / groups;
         const Index group = item % groups;
-        multiply_tile(item / groups, panels_ * group / groups, panels_ * (group + 1) / groups, rows,
-                      sums);
+        const Index first = panels_ * group / groups;
+        pack_rows(tile, rows);
+        multiply_tile(tile, first, panels_ * (group + 1) / groups, rows,
+                      panels + first * panel_elements, sums);
       }
     };
     if (threads == 1) return work(0);
@@ -57,12 +72,11 @@ class MatrixProduct {
 
  private:
   /// A panel of b, [k][n]: from columns or from rows, whichever are dense.
-  void pack(Index panel) const noexcept {
+  void pack(Index panel, T* target) const noexcept {
     const Index n = kernels_.panel_width;
     const Index first = panel * n;
     const Index here = std::min(n, b_.columns - first);
     const T* from = b_.data + first * b_.column_step;
-    T* target = packed_ + panel * n * b_.rows;
     if (b_.row_step == 1 && b_.column_step != 1) {
       kernels_.pack_keys({from, b_.column_step, 1}, here, b_.rows, target);
     } else {
@@ -70,21 +84,32 @@ class MatrixProduct {
     }
   }
 
-  void multiply_tile(Index tile, Index first_panel, Index last_panel, T* rows,
-                     T* sums) const noexcept {
+  /// Whether a block is read where it lies.
+  bool in_place(Index rows) const noexcept {
+    return a_.row_step == 1 && a_.column_step != 1 && rows == kernels_.block_rows;
+  }
+
+  Index rows_of(Index tile) const noexcept { return std::min(kTile, a_.rows - tile * kTile); }
+
+  void pack_rows(Index tile, T* rows) const noexcept {
+    const Index step = kernels_.block_rows;
+    for (Index first = 0; first < rows_of(tile); first += step) {
+      const Index here = std::min(step, rows_of(tile) - first);
+      if (in_place(here)) continue;
+      kernels_.pack_query(
+          {a_.data + (tile * kTile + first) * a_.row_step, a_.row_step, a_.column_step}, here,
+          a_.columns, T{1}, rows + first * a_.columns);
+    }
+  }
+
+  /// The tile's rows times panels [first_panel, last_panel), which lie at `packed`.
+  void multiply_tile(Index tile, Index first_panel, Index last_panel, const T* rows,
+                     const T* packed, T* sums) const noexcept {
     const Index n = kernels_.panel_width;
     const Index step = kernels_.block_rows;
     const Index first_row = tile * kTile;
-    const Index count = std::min(kTile, a_.rows - first_row);
+    const Index count = rows_of(tile);
     const Index depth = a_.columns;
-    const bool dense_columns = a_.row_step == 1 && a_.column_step != 1;
-    for (Index first = 0; first < count; first += step) {
-      const Index here = std::min(step, count - first);
-      if (dense_columns && here == step) continue;  // read where they lie
-      kernels_.pack_query(
-          {a_.data + (first_row + first) * a_.row_step, a_.row_step, a_.column_step}, here, depth,
-          T{1}, rows + first * depth);
-    }
     for (Index run = 0; run == 0 || run < depth; run += kRun) {
       const bool add = run > 0 || result_ == Result::AddedTo;
       const Index length = std::min(kRun, depth - run);
@@ -92,11 +117,11 @@ class MatrixProduct {
         const Index columns = std::min(n, b_.columns - panel * n);
         for (Index first = 0; first < count; first += step) {
           const Index here = std::min(step, count - first);
-          kernels::Rows<T> block{rows + first * depth + run * step, 1, step};
-          if (dense_columns && here == step) {
-            block = {a_.data + first_row + first + run * a_.column_step, 1, a_.column_step};
+          kernels::Rows<T> block{rows + first * depth + run * step, step};
+          if (in_place(here)) {
+            block = {a_.data + first_row + first + run * a_.column_step, a_.column_step};
           }
-          const T* panel_run = packed_ + (panel * depth + run) * n;
+          const T* panel_run = packed + ((panel - first_panel) * depth + run) * n;
           T* target = c_ + (first_row + first) * b_.columns + panel * n;
           if (here == step && columns == n) {
             kernels_.multiply(block, panel_run, here, length, target, b_.columns, add);
@@ -123,7 +148,6 @@ class MatrixProduct {
   T* c_;
   const kernels::KernelTable<T>& kernels_;
   Index panels_ = 0;
-  T* packed_ = nullptr;
 };
 
 }  // namespace

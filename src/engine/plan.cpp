@@ -4,6 +4,8 @@
 #include <memory>
 #include <stdexcept>
 
+#include "engine/backward_plan.h"
+#include "engine/cached_call.h"
 #include "engine/division.h"
 #include "engine/forward_plan.h"
 #include "engine/setting.h"
@@ -12,6 +14,8 @@
 namespace qkv::engine {
 namespace {
 
+using kernels::kGradientKeys;
+using kernels::kGradientRows;
 using kernels::kSegmentKeys;
 
 /// Pairs of a described block that see each other, as the kernel would have them.
@@ -30,9 +34,9 @@ Index visible_pairs(const BlockRows<A>& block, Index rows) {
   return count;
 }
 
-/// Calls visit(row of blocks, segment, pairs, visible pairs) for every block of a kv head.
+/// Calls visit(pairs, visible pairs) for every block of a kv head, row of blocks by row.
 template <class T, class Visit>
-void for_each_block(const Call<T>& call, const KvHead& kv, const Visit& visit) {
+void for_each_block(const Call<T>& call, const KvHead& kv, Index block_keys, const Visit& visit) {
   using A = Arithmetic<T>;
   const AttentionShape& shape = call.shape();
   const RowOrder order{shape.group()};
@@ -43,12 +47,11 @@ void for_each_block(const Call<T>& call, const KvHead& kv, const Visit& visit) {
   for (Index first = 0; first < rows; first += block_rows) {
     const Index here = std::min(block_rows, rows - first);
     tile.assign(call.plan.mask, order, kv, first, here);
-    for (Index segment = 0; segment * kSegmentKeys < shape.keys; ++segment) {
-      const Index first_key = segment * kSegmentKeys;
-      const Index keys = std::min(kSegmentKeys, shape.keys - first_key);
+    for (Index first_key = 0; first_key < shape.keys; first_key += block_keys) {
+      const Index keys = std::min(block_keys, shape.keys - first_key);
       const bool in_range = first_key < tile.keys.end && first_key + keys > tile.keys.begin;
       const bool seen = in_range && describe(call, tile, 0, here, first_key, keys, *block);
-      visit(first / block_rows, segment, here * keys, seen ? visible_pairs(*block, here) : 0);
+      visit(here * keys, seen ? visible_pairs(*block, here) : 0);
     }
   }
 }
@@ -67,9 +70,9 @@ void add(BlockCounts& counts, const BlockCounts& more) {
 }
 
 template <class T>
-BlockCounts count_blocks(const Call<T>& call, const KvHead& kv) {
+BlockCounts count_blocks(const Call<T>& call, const KvHead& kv, Index block_keys) {
   BlockCounts counts;
-  for_each_block(call, kv, [&](Index /*row*/, Index /*segment*/, Index pairs, Index visible) {
+  for_each_block(call, kv, block_keys, [&](Index pairs, Index visible) {
     const BlockKind kind = kind_of(pairs, visible);
     counts.hidden += kind == BlockKind::Hidden ? 1 : 0;
     counts.partial += kind == BlockKind::Partial ? 1 : 0;
@@ -80,11 +83,81 @@ BlockCounts count_blocks(const Call<T>& call, const KvHead& kv) {
   return counts;
 }
 
-void check_index(std::string_view argument, std::string_view size, Index extent, Index index) {
+/// What the plans of all calls have in common.
+template <class T>
+Plan plan_blocks(const Call<T>& call, const Setting& setting, Index block_keys) {
+  const AttentionShape& shape = call.shape();
+  Plan plan;
+  plan.target = setting.target->name;
+  plan.dropout = setting.dropout;
+  plan.rows = shape.queries * shape.group();
+  plan.block_rows = call.kernels.block_rows;
+  plan.block_keys = block_keys;
+  if (plan.rows == 0) return plan;  // the call has nothing to do, either
+  for (Index b = 0; b < shape.batch; ++b) {
+    for (Index head = 0; head < shape.kv_heads; ++head) {
+      plan.heads.push_back({b, head, count_blocks(call, {b, head}, block_keys)});
+      add(plan.total, plan.heads.back().blocks);
+    }
+  }
+  return plan;
+}
+
+template <class T>
+Plan plan_forward_blocks(const Call<T>& call, const Setting& setting, const ForwardNeeds& needs) {
+  Plan plan = plan_blocks(call, setting, kSegmentKeys);
+  if (plan.heads.empty()) return plan;
+  const ForwardPlan layout = plan_forward(call, needs, setting);
+  plan.threads = layout.threads;
+  plan.division = layout.by_keys ? Division::Keys : Division::Tiles;
+  plan.tile_rows = layout.tile_rows;
+  plan.tiles = divide_up(plan.rows, layout.tile_rows);
+  plan.key_parts = layout.by_keys ? layout.runs : 1;
+  plan.workspace_bytes = layout.bytes;
+  return plan;
+}
+
+void check_index(std::string_view operation, std::string_view argument, std::string_view size,
+                 Index extent, Index index) {
   if (index >= 0 && index < extent) return;
-  throw std::invalid_argument(
-      fmt::format("engine::map_blocks: {}: expected an index below {}={}, got {}", argument, size,
-                  extent, index));
+  throw std::invalid_argument(fmt::format("{}: {}: expected an index below {}={}, got {}",
+                                          operation, argument, size, extent, index));
+}
+
+template <class T>
+BlockMap map_head(std::string_view operation, const Call<T>& call, Index block_keys,
+                  const KvHead& kv) {
+  const AttentionShape& shape = call.shape();
+  check_index(operation, "sample", "B", shape.batch, kv.b);
+  check_index(operation, "kv head", "Hkv", shape.kv_heads, kv.head);
+  BlockMap map;
+  map.rows = divide_up(shape.queries * shape.group(), call.kernels.block_rows);
+  map.segments = divide_up(shape.keys, block_keys);
+  for_each_block(call, kv, block_keys,
+                 [&](Index pairs, Index visible) { map.kinds.push_back(kind_of(pairs, visible)); });
+  return map;
+}
+
+/// A checked call with the memory that it refers to.
+template <class T>
+struct CheckedCall {
+  CheckedCall(std::string_view operation, const AttentionInputs<T>& inputs, const Options& options)
+      : setting(setting_of(operation, options)),
+        plan(validate_inputs(operation, inputs)),
+        call{inputs, plan, kernels::table_of<Arithmetic<T>>(*setting.target), setting.dropout} {}
+  CheckedCall(const CheckedCall&) = delete;
+  CheckedCall& operator=(const CheckedCall&) = delete;
+  ~CheckedCall() = default;
+
+  Setting setting;
+  AttentionPlan plan;
+  Call<T> call;
+};
+
+template <class T>
+Call<T> call_of(const AttentionInputs<T>& inputs, const CachedCall& cached) {
+  return {inputs, cached.plan, kernels::table_of<Arithmetic<T>>(*cached.setting.target),
+          cached.setting.dropout};
 }
 
 }  // namespace
@@ -95,66 +168,76 @@ double BlockCounts::visible_fraction() const noexcept {
 
 template <class T>
 Plan plan(const AttentionInputs<T>& inputs, const Options& options, bool with_weights) {
-  constexpr std::string_view kOperation = "engine::plan";
-  const Setting setting = setting_of(kOperation, options);
-  const AttentionPlan checked = validate_inputs(kOperation, inputs);
-  const Call<T> call{inputs, checked, kernels::table_of<Arithmetic<T>>(*setting.target),
-                     setting.dropout};
-  const AttentionShape& shape = checked.shape;
+  const CheckedCall<T> checked("engine::plan", inputs, options);
+  return plan_forward_blocks(checked.call, checked.setting,
+                             {.with_weights = with_weights, .cached = false});
+}
 
-  Plan result;
-  result.target = setting.target->name;
-  result.rows = shape.queries * shape.group();
-  result.block_rows = call.kernels.block_rows;
-  result.segment_keys = kSegmentKeys;
-  if (shape.batch == 0 || result.rows == 0) return result;  // forward has nothing to do, either
+template <class T>
+Plan plan(const KvCache<T>& cache, const AttentionInputs<T>& inputs, const Options& options,
+          bool with_weights) {
+  const CachedCall cached = validate_cached("engine::plan(cache)", cache, inputs, options);
+  return plan_forward_blocks(call_of(inputs, cached), cached.setting,
+                             {.with_weights = with_weights, .cached = true});
+}
 
-  const ForwardPlan layout =
-      plan_forward(call, {.with_weights = with_weights, .cached = false}, setting);
-  result.threads = layout.threads;
-  result.division = layout.by_keys ? Division::Keys : Division::Tiles;
-  result.tile_rows = layout.tile_rows;
-  result.tiles = divide_up(result.rows, layout.tile_rows);
-  result.key_parts = layout.by_keys ? layout.runs : 1;
-  result.workspace_bytes = layout.bytes;
-  for (Index b = 0; b < shape.batch; ++b) {
-    for (Index head = 0; head < shape.kv_heads; ++head) {
-      result.heads.push_back({b, head, count_blocks(call, {b, head})});
-      add(result.total, result.heads.back().blocks);
-    }
-  }
-  return result;
+template <class T>
+Plan plan_backward(const AttentionInputs<T>& inputs, const Options& options) {
+  const CheckedCall<T> checked("engine::plan_backward", inputs, options);
+  Plan plan = plan_blocks(checked.call, checked.setting, kGradientKeys);
+  plan.division = Division::Chunks;
+  if (plan.heads.empty()) return plan;
+  const BackwardPlan layout = plan_backward(checked.call, checked.setting.threads);
+  plan.threads = layout.threads;
+  plan.tile_rows = kGradientRows;
+  plan.tiles = layout.tiles;
+  plan.key_parts = layout.chunks;
+  plan.whole_heads = layout.whole_heads;
+  plan.workspace_bytes = layout.bytes;
+  return plan;
 }
 
 template <class T>
 BlockMap map_blocks(const AttentionInputs<T>& inputs, Index sample, Index kv_head,
                     const Options& options) {
   constexpr std::string_view kOperation = "engine::map_blocks";
-  const Setting setting = setting_of(kOperation, options);
-  const AttentionPlan checked = validate_inputs(kOperation, inputs);
-  const Call<T> call{inputs, checked, kernels::table_of<Arithmetic<T>>(*setting.target),
-                     setting.dropout};
-  const AttentionShape& shape = checked.shape;
-  check_index("sample", "B", shape.batch, sample);
-  check_index("kv head", "Hkv", shape.kv_heads, kv_head);
-
-  BlockMap map;
-  map.rows = divide_up(shape.queries * shape.group(), call.kernels.block_rows);
-  map.segments = divide_up(shape.keys, kSegmentKeys);
-  for_each_block(call, {sample, kv_head},
-                 [&](Index /*row*/, Index /*segment*/, Index pairs, Index visible) {
-                   map.kinds.push_back(kind_of(pairs, visible));
-                 });
-  return map;
+  const CheckedCall<T> checked(kOperation, inputs, options);
+  return map_head(kOperation, checked.call, kSegmentKeys, {sample, kv_head});
 }
 
-#define QKV_INSTANTIATE(T)                                             \
-  template Plan plan(const AttentionInputs<T>&, const Options&, bool); \
-  template BlockMap map_blocks(const AttentionInputs<T>&, Index, Index, const Options&);
+template <class T>
+BlockMap map_blocks(const KvCache<T>& cache, const AttentionInputs<T>& inputs, Index sequence,
+                    Index kv_head, const Options& options) {
+  constexpr std::string_view kOperation = "engine::map_blocks(cache)";
+  const CachedCall cached = validate_cached(kOperation, cache, inputs, options);
+  return map_head(kOperation, call_of(inputs, cached), kSegmentKeys, {sequence, kv_head});
+}
+
+template <class T>
+BlockMap map_backward_blocks(const AttentionInputs<T>& inputs, Index sample, Index kv_head,
+                             const Options& options) {
+  constexpr std::string_view kOperation = "engine::map_backward_blocks";
+  const CheckedCall<T> checked(kOperation, inputs, options);
+  return map_head(kOperation, checked.call, kGradientKeys, {sample, kv_head});
+}
+
+#define QKV_INSTANTIATE(T)                                                                 \
+  template Plan plan(const AttentionInputs<T>&, const Options&, bool);                     \
+  template Plan plan(const KvCache<T>&, const AttentionInputs<T>&, const Options&, bool);  \
+  template BlockMap map_blocks(const AttentionInputs<T>&, Index, Index, const Options&);   \
+  template BlockMap map_blocks(const KvCache<T>&, const AttentionInputs<T>&, Index, Index, \
+                               const Options&);
 QKV_INSTANTIATE(double)
 QKV_INSTANTIATE(float)
 QKV_INSTANTIATE(Float16)
 QKV_INSTANTIATE(BFloat16)
+#undef QKV_INSTANTIATE
+
+#define QKV_INSTANTIATE(T)                                                \
+  template Plan plan_backward(const AttentionInputs<T>&, const Options&); \
+  template BlockMap map_backward_blocks(const AttentionInputs<T>&, Index, Index, const Options&);
+QKV_INSTANTIATE(double)
+QKV_INSTANTIATE(float)
 #undef QKV_INSTANTIATE
 
 }  // namespace qkv::engine

@@ -23,6 +23,10 @@ constexpr std::array<std::uint8_t, kernels::kSegmentKeys> make_all_visible() {
 }
 constexpr auto kAllVisible = make_all_visible();
 
+/// Of a row that sees nothing: read, and then hidden.
+template <class A>
+constexpr std::array<A, kernels::kSegmentKeys> kNoBias{};
+
 struct Row {
   Index b;
   Index h;
@@ -114,22 +118,27 @@ const Arithmetic<T>* bias_row(const TensorView<const T, 4>& bias, const Row& row
   return storage;
 }
 
-/// flags[j] &= bias[j] != −∞; returns whether one is.
+/// flags[j] &= bias[j] != −∞.
 template <class A>
-bool hide_by_bias(const A* bias, std::int32_t begin, std::int32_t end,
+void hide_by_bias(const A* bias, std::int32_t begin, std::int32_t end,
                   std::uint8_t* flags) noexcept {
-  constexpr A kHidden = -std::numeric_limits<A>::infinity();
-  int hidden = 0;
-  for (std::int32_t j = begin; j < end; ++j) hidden += bias[j] == kHidden ? 1 : 0;
-  if (hidden == 0) return false;
   for (std::int32_t j = begin; j < end; ++j) {
-    if (bias[j] == kHidden) flags[j] = 0;
+    if (bias[j] == -std::numeric_limits<A>::infinity()) flags[j] = 0;
   }
-  return true;
 }
 
-/// Draws [begin, end) together to the first and the last visible key; returns whether hidden ones are left between.
+/// Asks for what the next segment will read of a dense row: runs of a few lines, a row apart, are not foreseen by the processor.
+template <class E>
+void read_ahead(const E* next) noexcept {
+  constexpr Index kLine = 64 / sizeof(E);
+  for (Index j = 0; j < kernels::kSegmentKeys; j += kLine) __builtin_prefetch(next + j, 0, 2);
+}
+
+/// Draws [begin, end) together to the first and the last visible key; returns whether hidden ones are left between. Then
+/// to whole vectors only: their flags are asked anyhow, and ends that differ from row to row are hard to foresee.
 bool tighten(const std::uint8_t* flags, std::int32_t& begin, std::int32_t& end) noexcept {
+  const std::int32_t least = begin;
+  const std::int32_t most = end;
   const auto length = static_cast<std::size_t>(end - begin);
   const auto* first = static_cast<const std::uint8_t*>(std::memchr(flags + begin, 1, length));
   if (first == nullptr) {
@@ -138,7 +147,11 @@ bool tighten(const std::uint8_t* flags, std::int32_t& begin, std::int32_t& end) 
   }
   begin = static_cast<std::int32_t>(first - flags);
   while (flags[end - 1] == 0) --end;
-  return std::memchr(flags + begin, 0, static_cast<std::size_t>(end - begin)) != nullptr;
+  if (std::memchr(flags + begin, 0, static_cast<std::size_t>(end - begin)) == nullptr) return false;
+  constexpr std::int32_t kWhole = 32;  // a multiple of every target's vectors
+  begin = std::max(least, begin / kWhole * kWhole);
+  end = std::min(most, (end + kWhole - 1) / kWhole * kWhole);
+  return true;
 }
 
 /// From the first to the last key of a row's document. Rows come in order, so that a search goes on from the row before.
@@ -182,6 +195,11 @@ void TileRows::assign(const BoundMask& mask, const RowOrder& order, const KvHead
   const auto& rules = mask.pointwise_rules();
   const Documents* only_documents =
       rules.size() == 1 ? std::get_if<Documents>(&rules.front()) : nullptr;
+  if (!mask.depends_on_query() && only_documents == nullptr) {
+    keys = common = mask.key_range(head.b, 0);
+    std::fill_n(ranges.begin(), rows, keys);
+    return;
+  }
   DocumentRange documents;
   for (Index row = 0; row < rows; ++row) {
     KeyRange& range = ranges[static_cast<std::size_t>(row)];
@@ -233,11 +251,13 @@ bool describe(const Call<T>& call, const TileRows& tile, Index first, Index rows
     if (begin >= end) begin = end = 0;
     std::uint8_t* flags = block.flag_rows[slot].data();
     block.flags[slot] = kAllVisible.data();
-    block.bias[slot] =
-        block.bias_rows[slot].data();  // of a row that sees nothing: read, and then hidden
+    block.bias[slot] = kNoBias<A>.data();
+    const bool goes_on = range.end > first_key + keys;
     if (begin < end && call.inputs.bias) {
       block.bias[slot] =
           bias_row<T>(*call.inputs.bias, row, first_key, begin, end, block.bias_rows[slot].data());
+      const bool in_place = block.bias[slot] != block.bias_rows[slot].data();
+      if (goes_on && in_place) read_ahead(block.bias[slot] + kernels::kSegmentKeys);
     }
     if (begin < end && (!rules.empty() || call.inputs.bias)) {
       const KeyRange* before =
@@ -257,13 +277,15 @@ bool describe(const Call<T>& call, const TileRows& tile, Index first, Index rows
                                          : nullptr;
         if (stored != nullptr) {
           block.flags[slot] = stored;
+          if (goes_on) read_ahead(stored + kernels::kSegmentKeys);
           holes = tighten(stored, begin, end) || holes;
         } else {
-          std::fill(flags + begin, flags + end, std::uint8_t{1});
-          for (const auto& rule : rules) apply(rule, row, first_key, begin, end, flags);
           const bool by_bias =
-              call.inputs.bias && hide_by_bias<A>(block.bias[slot], begin, end, flags);
+              call.inputs.bias && call.kernels.has_lowest(block.bias[slot] + begin, end - begin);
           if (!rules.empty() || by_bias) {
+            std::fill(flags + begin, flags + end, std::uint8_t{1});
+            for (const auto& rule : rules) apply(rule, row, first_key, begin, end, flags);
+            if (by_bias) hide_by_bias<A>(block.bias[slot], begin, end, flags);
             block.flags[slot] = flags;
             holes = tighten(flags, begin, end) || holes;
           }
@@ -282,8 +304,7 @@ bool describe(const Call<T>& call, const TileRows& tile, Index first, Index rows
     if (call.inputs.alibi) {
       block.slopes[slot] =
           static_cast<A>(call.inputs.alibi->slopes[static_cast<std::size_t>(row.h)]);
-      block.offsets[slot] = static_cast<double>(
-          row.t + call.plan.alibi_offsets[static_cast<std::size_t>(row.b)] - first_key);
+      block.offsets[slot] = static_cast<double>(row.t + call.plan.alibi_offset(row.b) - first_key);
     }
   }
   if (least >= most) return false;

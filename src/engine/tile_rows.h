@@ -2,6 +2,7 @@
 // applied. Tells hidden, full and partial blocks apart.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -40,8 +41,8 @@ struct BlockRows {
   std::array<double, kernels::kMostBlockRows> offsets;
   std::array<std::uint32_t, kernels::kMostBlockRows> queries;
   std::array<std::uint32_t, kernels::kMostBlockRows> heads;
-  std::array<std::array<std::uint8_t, kernels::kSegmentKeys>, kernels::kMostBlockRows> flag_rows{};
-  std::array<std::array<A, kernels::kSegmentKeys>, kernels::kMostBlockRows> bias_rows{};
+  std::array<std::array<std::uint8_t, kernels::kSegmentKeys>, kernels::kMostBlockRows> flag_rows;
+  std::array<std::array<A, kernels::kSegmentKeys>, kernels::kMostBlockRows> bias_rows;
 };
 
 /// Describes rows [first, first + rows) of the tile against keys [first_key, first_key + keys), at most
@@ -49,6 +50,23 @@ struct BlockRows {
 template <class T>
 bool describe(const Call<T>& call, const TileRows& tile, Index first, Index rows, Index first_key,
               Index keys, BlockRows<Arithmetic<T>>& block) noexcept;
+
+/// The part of a kernel's block that is about rows [first, …) of the tile, as many as a block has, and those keys; no rows where
+/// they see none. Refers to `scratch`.
+template <class E, class T>
+kernels::Block<Arithmetic<T>, E> described_block(const Call<T>& call, const TileRows& tile,
+                                                 Index first, Index first_key, Index keys,
+                                                 BlockRows<Arithmetic<T>>& scratch) noexcept {
+  kernels::Block<Arithmetic<T>, E> block;
+  block.rows = static_cast<std::int32_t>(std::min(call.kernels.block_rows, tile.count - first));
+  block.depth = static_cast<std::int32_t>(call.shape().key_width);
+  block.base = call.base();
+  if (!describe(call, tile, first, block.rows, first_key, keys, scratch)) block.rows = 0;
+  block.visibility = scratch.visibility;
+  block.modifiers = scratch.modifiers;
+  block.dropout = scratch.dropout;
+  return block;
+}
 
 /// Whether the row sees a key at all: in range, kept by every rule, and not hidden by a bias of −∞.
 template <class T>

@@ -165,9 +165,10 @@ HWY_NOINLINE void gather(const GradientTile<T>& tile) noexcept {
     for (std::ptrdiff_t column = 0; column < columns; column += n) {
       for (std::ptrdiff_t key = tile.key_begin / kBlockRows * kBlockRows; key < tile.key_end;
            key += kBlockRows) {
-        product<Into::Add, kBlockRows>(a + first + key, 1, kScoreStride,
-                                       b + column * kGradientRows + tile.row_begin * n, rows,
-                                       {c + key * columns + column, columns});
+        product<Into::Add, kBlockRows>(
+            a + first + key, 1, kScoreStride,
+            packed_panel<T>(b + column * kGradientRows + tile.row_begin * n), rows,
+            {c + key * columns + column, columns});
       }
     }
   };
@@ -179,7 +180,7 @@ HWY_NOINLINE void gather(const GradientTile<T>& tile) noexcept {
       for (std::ptrdiff_t column = 0; column < tile.depth_columns; column += n) {
         product<Into::Add, decltype(count)::value>(
             tile.score_gradient + row * kScoreStride + tile.key_begin, kScoreStride, 1,
-            tile.key_rows + column * kGradientKeys + tile.key_begin * n,
+            packed_panel<T>(tile.key_rows + column * kGradientKeys + tile.key_begin * n),
             tile.key_end - tile.key_begin,
             {tile.query_gradient + row * tile.depth_columns + column, tile.depth_columns});
       }

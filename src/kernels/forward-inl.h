@@ -30,6 +30,24 @@ HWY_INLINE PanelRange panels_of(const Visibility& visibility) {
   return {visibility.begin / n * n, (visibility.end + n - 1) / n * n};
 }
 
+/// Whether one of the numbers is −∞.
+template <class T>
+HWY_NOINLINE bool has_lowest(const T* HWY_RESTRICT numbers, std::ptrdiff_t count) noexcept {
+  const Full<T> d;
+  const auto lanes = static_cast<std::ptrdiff_t>(hn::Lanes(d));
+  constexpr T kLowest = -std::numeric_limits<T>::infinity();
+  auto found = hn::FirstN(d, 0);
+  std::ptrdiff_t j = 0;
+  for (; j + lanes <= count; j += lanes) {
+    found = hn::Or(found, hn::Eq(hn::LoadU(d, numbers + j), hn::Set(d, kLowest)));
+  }
+  if (!hn::AllFalse(d, found)) return true;
+  for (; j < count; ++j) {
+    if (numbers[j] == kLowest) return true;
+  }
+  return false;
+}
+
 /// NaN for NaN, which Highway's own converts to an integer on its way.
 template <class D, class V>
 HWY_INLINE V tanh_of(D d, V x) {
@@ -105,15 +123,17 @@ HWY_INLINE void set_hidden(const Visibility& visibility, int row, const PanelRan
     const hn::RebindToUnsigned<Full<T>> bits;
     const hn::Rebind<std::uint8_t, Full<T>> bytes;
     const auto lanes = static_cast<std::ptrdiff_t>(hn::Lanes(d));
+    const auto hide_one = [&](std::ptrdiff_t j) { scores[j] = flags[j] != 0 ? scores[j] : hidden; };
     std::ptrdiff_t j = begin;
+    for (; j < end && j % lanes != 0; ++j) hide_one(j);
     for (; j + lanes <= end; j += lanes) {
       const auto shown =
           hn::Gt(promote_flags<Bits>(bits, hn::LoadU(bytes, flags + j)), hn::Zero(bits));
       const auto kept =
-          hn::IfThenElse(hn::RebindMask(d, shown), hn::LoadU(d, scores + j), hn::Set(d, hidden));
-      hn::StoreU(kept, d, scores + j);
+          hn::IfThenElse(hn::RebindMask(d, shown), hn::Load(d, scores + j), hn::Set(d, hidden));
+      hn::Store(kept, d, scores + j);
     }
-    for (; j < end; ++j) scores[j] = flags[j] != 0 ? scores[j] : hidden;
+    for (; j < end; ++j) hide_one(j);
   }
 }
 
@@ -125,7 +145,8 @@ HWY_INLINE void match(std::int32_t rows, std::int32_t depth, const T* HWY_RESTRI
   const auto n = static_cast<std::ptrdiff_t>(2 * hn::Lanes(Full<T>()));
   with_rows(rows, [&](auto count) HWY_ATTR {
     for (std::ptrdiff_t first = panels.begin; first < panels.end; first += n) {
-      product<Into::Set, decltype(count)::value>(query, 1, kBlockRows, keys + first * depth, depth,
+      product<Into::Set, decltype(count)::value>(query, 1, kBlockRows,
+                                                 packed_panel<T>(keys + first * depth), depth,
                                                  {target + first, kScoreStride});
     }
   });
@@ -261,14 +282,14 @@ HWY_NOINLINE void aggregate_visible(const Block<T, E>& block, const T* HWY_RESTR
     const std::uint8_t* flags =
         visibility.all || visibility.flags == nullptr ? nullptr : visibility.flags[row];
     for (std::ptrdiff_t column = 0; column < block.columns; column += n) {
-      const E* HWY_RESTRICT values = block.values + column * kSegmentKeys;
+      const E* HWY_RESTRICT values = block.values.data + column * block.values.column;
       V sum0 = hn::Zero(d);
       V sum1 = hn::Zero(d);
       for (std::ptrdiff_t j = begin; j < end; ++j) {
         if (flags != nullptr && flags[j] == 0) continue;
         const V weight = hn::Set(d, weights[j]);
-        sum0 = hn::MulAdd(weight, load_panel(d, values + j * n), sum0);
-        sum1 = hn::MulAdd(weight, load_panel(d, values + j * n + lanes), sum1);
+        sum0 = hn::MulAdd(weight, load_panel(d, values + j * block.values.row), sum0);
+        sum1 = hn::MulAdd(weight, load_panel(d, values + j * block.values.row + lanes), sum1);
       }
       T* HWY_RESTRICT target = context + row * block.columns + column;
       const V d0 = hn::Set(d, decay[row]);
@@ -288,9 +309,12 @@ HWY_NOINLINE void attend_segment(const Block<T, E>& block, const RowState<T>& st
   T next_sum[kPadded] = {};
   T decay[kPadded] = {};
   T gain[kPadded] = {};
+  // One loop after the other: the rows of each do not wait for one another, as a row's steps do.
+  for (int row = 0; row < block.rows; ++row) {
+    next_max[row] = row_max(block.scores + row * kScoreStride, panels);
+  }
   for (int row = 0; row < block.rows; ++row) {
     T* scores = block.scores + row * kScoreStride;
-    next_max[row] = row_max(scores, panels);
     const T reference = reference_of(next_max[row]);
     next_sum[row] = block.base == 1 ? exponentiate<false>(scores, panels, reference, block.base)
                                     : exponentiate<true>(scores, panels, reference, block.base);
@@ -308,11 +332,13 @@ HWY_NOINLINE void attend_segment(const Block<T, E>& block, const RowState<T>& st
   const auto n = static_cast<std::ptrdiff_t>(2 * hn::Lanes(Full<T>()));
   const std::ptrdiff_t begin = block.visibility.begin;
   const std::ptrdiff_t depth = block.visibility.end - begin;
+  const ValueRows<E>& values = block.values;
   with_rows(block.rows, [&](auto rows) HWY_ATTR {
     for (std::ptrdiff_t column = 0; column < block.columns; column += n) {
       product<Into::Fold, decltype(rows)::value>(
-          block.scores + begin, kScoreStride, 1, block.values + column * kSegmentKeys + begin * n,
-          depth, {state.context + column, block.columns, decay, gain});
+          block.scores + begin, kScoreStride, 1,
+          Panel<E>{values.data + column * values.column + begin * values.row, values.row}, depth,
+          {state.context + column, block.columns, decay, gain});
     }
   });
 }

@@ -28,6 +28,7 @@ KernelTable<T> make_table() {
   table.pack_rows = &pack_rows<T>;
   table.pack_keys = &pack_keys<T>;
   table.pack_query = &pack_query<T>;
+  table.has_lowest = &has_lowest<T>;
   table.multiply = &multiply_block<T>;
   table.attend = &attend_segment<T, T>;
   if constexpr (std::is_same_v<T, float>) {
@@ -43,8 +44,8 @@ KernelTable<T> make_table() {
 }
 
 Target describe_target() {
-  return {hwy::TargetName(HWY_TARGET), make_table<float>(), make_table<double>(), &widen_float16,
-          &widen_bfloat16};
+  return {hwy::TargetName(HWY_TARGET), make_table<float>(), make_table<double>(),
+          &widen_row<Float16>, &widen_row<BFloat16>};
 }
 
 }  // namespace qkv::kernels::HWY_NAMESPACE

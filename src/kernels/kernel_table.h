@@ -88,15 +88,24 @@ struct RowState {
   T* context = nullptr;  ///< [R][columns]
 };
 
+/// Values of a segment's keys, in runs of n columns: run c of key j begins at data[j·row + c·n·column]. Row panels of
+/// kSegmentKeys rows, or rows where they lie.
+template <class E>
+struct ValueRows {
+  const E* data = nullptr;
+  std::ptrdiff_t row = 0;
+  std::ptrdiff_t column = kSegmentKeys;
+};
+
 /// E is how keys and values are stored: T, or 16 bits for float.
 template <class T, class E = T>
 struct Block {
   std::int32_t rows = 0;  ///< at most R
   std::int32_t depth = 0;
   std::int32_t columns = 0;
-  const T* query = nullptr;   ///< query block
-  const E* keys = nullptr;    ///< key panels of the segment
-  const E* values = nullptr;  ///< row panels of the segment, kSegmentKeys rows each
+  const T* query = nullptr;  ///< query block
+  const E* keys = nullptr;   ///< key panels of the segment
+  ValueRows<E> values;
   bool finite_values = true;  ///< else hidden rows of values must not be touched
   Visibility visibility;
   Modifiers<T> modifiers;
@@ -143,11 +152,10 @@ struct GradientTile {
   T* value_gradient = nullptr;  ///< [kGradientKeys][value_columns], added to
 };
 
-/// A block of rows for a product: row i at depth k is data[i·row + k·depth].
+/// A block of rows for a product: row i at depth k is data[i + k·depth].
 template <class T>
 struct Rows {
   const T* data = nullptr;
-  std::ptrdiff_t row = 1;
   std::ptrdiff_t depth = 0;
 };
 
@@ -160,12 +168,14 @@ struct KernelTable {
   /// not exist stay what they were. Returns whether all are finite.
   bool (*pack_rows)(const Strided<T>& source, std::ptrdiff_t rows, std::ptrdiff_t width,
                     std::ptrdiff_t panel_rows, T* target) noexcept = nullptr;
-  /// keys × depth elements into key panels; keys that do not exist become 0 up to the last panel's end.
+  /// keys × depth elements into key panels; keys that do not exist stay what they were.
   void (*pack_keys)(const Strided<T>& source, std::ptrdiff_t keys, std::ptrdiff_t depth,
                     T* target) noexcept = nullptr;
-  /// rows × depth elements times `scale` into one query block; absent rows become 0.
+  /// rows × depth elements times `scale` into one query block; absent rows stay what they were.
   void (*pack_query)(const Strided<T>& source, std::ptrdiff_t rows, std::ptrdiff_t depth, T scale,
                      T* target) noexcept = nullptr;
+  /// Whether one of the numbers is −∞.
+  bool (*has_lowest)(const T* numbers, std::ptrdiff_t count) noexcept = nullptr;
   /// sums [count][n] at this step = a block of rows times a panel [depth][n]; with `add`, which a whole block only may have,
   /// += that. Fewer rows than a block: reads and writes as many as the next compiled one has.
   void (*multiply)(const Rows<T>& rows, const T* panel, std::ptrdiff_t count, std::ptrdiff_t depth,

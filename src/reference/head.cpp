@@ -33,7 +33,7 @@ template <class T>
 double alibi_of(const AttentionInputs<T>& inputs, const AttentionPlan& plan, const Head& head,
                 Index t, Index s) {
   if (!inputs.alibi) return 0;
-  const Index offset = plan.alibi_offsets[static_cast<std::size_t>(head.b)];
+  const Index offset = plan.alibi_offset(head.b);
   const double distance = std::fabs(static_cast<double>(t + offset - s));
   return -inputs.alibi->slopes[static_cast<std::size_t>(head.h)] * distance;
 }

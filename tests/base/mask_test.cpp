@@ -206,5 +206,18 @@ TEST(Mask, ABooleanTensorCannotBePassedWithoutItsPolarity) {
   static_assert(!MakesABooleanMask<TensorView<const bool, 4>, bool>);
 }
 
+TEST(Mask, WhatIsBoundOutlivesTheMask) {
+  BoundMask bound;
+  {
+    const Mask mask = Mask::prefix_causal({1, 3}, Corner::at({0, -1})) & Mask::key_lengths({2, 4}) &
+                      Mask::key_padding(flags<2>({1, 5}, "##.##").view(), Polarity::Keep);
+    bound = mask.bind("test", {2, 1, 3, 5});
+  }
+  EXPECT_EQ(bound.key_range(0, 2).end, 2);
+  EXPECT_EQ(bound.key_range(1, 0).end, 3);
+  EXPECT_TRUE(bound.visible(1, 0, 0, 1));
+  EXPECT_FALSE(bound.visible(1, 0, 0, 2));
+}
+
 }  // namespace
 }  // namespace qkv

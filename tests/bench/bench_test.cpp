@@ -79,7 +79,7 @@ void ignore(std::string_view /*doing*/) {}
 
 TEST(Bench, RowHoldsEveryContestant) {
   MadeUpPeer peer(0);
-  Bench bench({.threads = 2, .rounds = 3}, &peer, ignore);
+  Bench bench({.threads = 2, .rounds = 3}, {.torch = &peer}, ignore);
   const BenchRow row = bench.measure(tiny());
   EXPECT_TRUE(row.passed());
   EXPECT_EQ(row.threads, 2);
@@ -89,7 +89,8 @@ TEST(Bench, RowHoldsEveryContestant) {
   EXPECT_GE(row.ours.median, row.ours.best);
   EXPECT_GT(row.peer->ratio, 0);
   EXPECT_EQ(row.peer->form, "made up");
-  EXPECT_GT(row.oracle_speed, 0);
+  EXPECT_GE(row.oracle.runs, 2);  // the first, and one in a round
+  EXPECT_GT(row.oracle.seconds(tiny()), 0);
   EXPECT_EQ(peer.threads(), 2);
   EXPECT_GE(peer.runs(), 3);
   // The limit was probed in the rounds.
@@ -101,7 +102,7 @@ TEST(Bench, RowHoldsEveryContestant) {
 
 TEST(Bench, CaseMayHaveItsOwnThreads) {
   MadeUpPeer peer(0);
-  Bench bench({.threads = 2, .rounds = 1}, &peer, ignore);
+  Bench bench({.threads = 2, .rounds = 1}, {.torch = &peer}, ignore);
   BenchCase one = tiny();
   one.threads = 1;
   EXPECT_EQ(bench.measure(one).threads, 1);
@@ -110,7 +111,7 @@ TEST(Bench, CaseMayHaveItsOwnThreads) {
 
 TEST(Bench, WrongResultOfThePeerIsNotMeasured) {
   MadeUpPeer peer(0.5F);
-  Bench bench({.threads = 1, .rounds = 3}, &peer, ignore);
+  Bench bench({.threads = 1, .rounds = 3}, {.torch = &peer}, ignore);
   const BenchRow row = bench.measure(tiny());
   EXPECT_FALSE(row.passed());
   EXPECT_TRUE(row.ours.check.passed());
@@ -120,17 +121,83 @@ TEST(Bench, WrongResultOfThePeerIsNotMeasured) {
 }
 
 TEST(Bench, WithoutAPeerOursIsMeasured) {
-  Bench bench({.threads = 1, .rounds = 1}, nullptr, ignore);
+  Bench bench({.threads = 1, .rounds = 1}, {}, ignore);
   const BenchRow row = bench.measure(tiny());
   EXPECT_TRUE(row.passed());
   EXPECT_FALSE(row.peer);
   EXPECT_GT(row.ours.best, 0);
 }
 
+/// Answers `answers` times as a process would, and then has ended.
+class EndingCall : public MadeUpCall {
+ public:
+  EndingCall(PeerCall call, int answers, int& runs)
+      : MadeUpCall(std::move(call), 0, runs), answers_(answers) {}
+  void run() override {
+    if (answers_-- == 0) throw std::runtime_error("python: ended without an answer");
+    MadeUpCall::run();
+  }
+  std::optional<MeasuredElsewhere> measured_elsewhere() const override {
+    return MeasuredElsewhere{7.0, 4096};
+  }
+
+ private:
+  int answers_;
+};
+
+/// Stands for FlexAttention: gives what our engine makes of the mask as a tensor.
+class EndingPeer : public TimedPeer {
+ public:
+  explicit EndingPeer(int answers) : answers_(answers) {}
+  std::vector<std::string> describe() const override { return {"ending"}; }
+  std::vector<std::unique_ptr<TimedCall>> prepare(const PeerCall& call, int /*threads*/) override {
+    EXPECT_TRUE(call.rule);
+    EXPECT_EQ(call.rule->kind, PositionRule::Kind::Documents);
+    EXPECT_EQ(call.rule->size, kBenchDocument);
+    std::vector<std::unique_ptr<TimedCall>> forms;
+    forms.push_back(std::make_unique<EndingCall>(call, answers_, runs_));
+    return forms;
+  }
+
+ private:
+  int answers_;
+  int runs_ = 0;
+};
+
+BenchCase one_document() {
+  BenchCase one = tiny();  // shorter than a document: nothing is hidden
+  one.mask = BenchMask::Documents512;
+  return one;
+}
+
+TEST(Bench, WhatAnotherProcessMeasuredCounts) {
+  EndingPeer flex(1'000'000);
+  Bench bench({.threads = 1, .rounds = 2}, {.flex = &flex}, ignore);
+  const BenchRow row = bench.measure(one_document());
+  ASSERT_TRUE(row.flex);
+  EXPECT_EQ(row.flex->best, 7.0);
+  EXPECT_EQ(row.flex->median, 7.0);
+  EXPECT_EQ(row.flex->extra_memory, 4096U);
+  EXPECT_GT(row.flex->ratio, 1);
+}
+
+TEST(Bench, FlexAttentionThatEndsIsNotMeasuredAndSaysWhy) {
+  for (const int answers : {0, 5}) {  // at once, and in the rounds
+    EndingPeer flex(answers);
+    Bench bench({.threads = 1, .rounds = 3}, {.flex = &flex}, ignore);
+    const BenchRow row = bench.measure(one_document());
+    EXPECT_TRUE(row.passed());
+    EXPECT_FALSE(row.flex);
+    EXPECT_EQ(row.flex_missing, "python: ended without an answer");
+    EXPECT_GT(row.ours.best, 0);
+    EXPECT_GE(row.rounds, 3);
+  }
+}
+
 TEST(Bench, OptionsAreChecked) {
   const auto message = [](const BenchOptions& options) -> std::string {
     try {
-      const Bench bench(options, nullptr, ignore);
+      const Bench bench(options, {}, ignore);
     } catch (const std::invalid_argument& error) {
       return error.what();
     }

@@ -24,6 +24,12 @@ BenchCase small(BenchMask mask, DType dtype = DType::Float32) {
   return one;
 }
 
+std::unique_ptr<Subject> ready_subject(const BenchCase& bench_case) {
+  auto subject = make_subject(bench_case);
+  subject->run_oracle();
+  return subject;
+}
+
 /// The formula with the inputs and the mask that a peer gets, for one row.
 std::vector<double> row_by_hand(const PeerCall& call, Index b, Index h, Index t) {
   const auto query = call.inputs.at("query").to<double, 4>("query");
@@ -76,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(Masks, EveryMask,
                                            BenchMask::Documents512));
 
 TEST_P(EveryMask, OursIsWhatThePeerIsAskedFor) {
-  const auto subject = make_subject(small(GetParam(), DType::Float64));
+  const auto subject = ready_subject(small(GetParam(), DType::Float64));
   subject->ours()({});
   EXPECT_TRUE(subject->check(subject->results()).passed());
   const PeerCall call = subject->peer_call();
@@ -90,7 +96,7 @@ TEST_P(EveryMask, OursIsWhatThePeerIsAskedFor) {
 }
 
 TEST_P(EveryMask, Float32AgreesWithTheOracle) {
-  const auto subject = make_subject(small(GetParam()));
+  const auto subject = ready_subject(small(GetParam()));
   subject->ours()({});
   EXPECT_TRUE(subject->check(subject->results()).passed());
 }
@@ -98,7 +104,7 @@ TEST_P(EveryMask, Float32AgreesWithTheOracle) {
 TEST_P(EveryMask, GradientsAgreeWithTheOracleAndWrongOnesAreFound) {
   BenchCase one = small(GetParam());
   one.pass = Pass::ForwardBackward;
-  const auto subject = make_subject(one);
+  const auto subject = ready_subject(one);
   subject->ours()({});
   EXPECT_TRUE(subject->check(subject->results()).passed());
   EXPECT_TRUE(subject->peer_call().inputs.contains("output_gradient"));
@@ -116,7 +122,7 @@ TEST(Subject, LargeCasesAreCheckedInTheirFirstMiddleAndLastRows) {
   large.heads = 8;
   large.tokens = 2048;
   large.width = 64;
-  const auto subject = make_subject(large);
+  const auto subject = ready_subject(large);
   subject->ours()({});
   ASSERT_TRUE(subject->check(subject->results()).passed());
   for (const Index t : {0, 1024, 2047}) {
@@ -127,7 +133,7 @@ TEST(Subject, LargeCasesAreCheckedInTheirFirstMiddleAndLastRows) {
 }
 
 TEST(Subject, NaNIsWrong) {
-  const auto subject = make_subject(small(BenchMask::None));
+  const auto subject = ready_subject(small(BenchMask::None));
   subject->ours()({});
   auto wrong = subject->results().at("output").to<float, 4>("output");
   wrong(0, 0, 5, 1) = std::numeric_limits<float>::quiet_NaN();
@@ -135,7 +141,7 @@ TEST(Subject, NaNIsWrong) {
 }
 
 TEST(Subject, InputsAreNormal) {
-  const auto subject = make_subject(small(BenchMask::None, DType::Float64));
+  const auto subject = ready_subject(small(BenchMask::None, DType::Float64));
   const auto query = subject->peer_call().inputs.at("query").to<double, 4>("query");
   double sum = 0;
   double squares = 0;
@@ -153,7 +159,7 @@ TEST(Subject, ModuleGradientAgreesWithTheOracle) {
   module.operation = Operation::Module;
   module.pass = Pass::ForwardBackward;
   module.tokens = 20;
-  const auto subject = make_subject(module);
+  const auto subject = ready_subject(module);
   subject->ours()({});
   EXPECT_TRUE(subject->check(subject->results()).passed());
   TensorFile results = subject->results();
@@ -167,7 +173,7 @@ TEST(Subject, ModuleAgreesWithTheOracle) {
   BenchCase module = small(BenchMask::None);
   module.operation = Operation::Module;
   module.tokens = 20;
-  const auto subject = make_subject(module);
+  const auto subject = ready_subject(module);
   subject->ours()({});
   EXPECT_TRUE(subject->check(subject->results()).passed());
   EXPECT_THAT(subject->peer_call().inputs.tensors,

@@ -1,6 +1,9 @@
 // qkv bench --quick: what it prints, not how fast anything is.
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include <unistd.h>
 
@@ -8,6 +11,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "lab/text_style.h"
 #include "tests/cli/run_command.h"
 
 namespace qkv {
@@ -18,6 +22,16 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
+/// Terminal columns of the widest line.
+std::size_t width_of(const std::string& text) {
+  std::size_t widest = 0;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    widest = std::max(widest, lab::display_width(line));
+  }
+  return widest;
+}
+
 TEST(BenchRun, QuickIsATableWithTheLimits) {
   const CommandResult result = run_command({"bench", "--quick", "--rounds", "1", "--without-peer"});
   EXPECT_EQ(result.exit_code, 0) << result.errors;
@@ -27,6 +41,18 @@ TEST(BenchRun, QuickIsATableWithTheLimits) {
             HasSubstr("multiply-add float32"), HasSubstr("multiply-add float64"),
             HasSubstr("memory read"), HasSubstr("\nforward, causal, float32\n  1x12x512x64 "),
             EndsWith("Every result that was measured agrees with the oracle.\n")));
+  EXPECT_LE(width_of(result.output), 100U);
+}
+
+TEST(BenchRun, MissingFlexAttentionIsSaidAloud) {
+  ::setenv("QKV_PYTHON", "/nowhere/python", 1);
+  const CommandResult result =
+      run_command({"bench", "--case", "forward, documents 512", "--rounds", "1", "--threads", "2"});
+  ::unsetenv("QKV_PYTHON");
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_THAT(result.output,
+              HasSubstr("\n  FlexAttention: not measured: /nowhere/python: No such file"));
+  EXPECT_LE(width_of(result.output), 100U);
 }
 
 TEST(BenchRun, QuickAsJsonAndAsPicture) {
@@ -53,6 +79,10 @@ TEST(BenchRun, QuickAsJsonAndAsPicture) {
     EXPECT_GE(ours["median_seconds"], seconds);
     EXPECT_NEAR(ours["gflops"], row["flops"].get<double>() / seconds / 1e9, 1e-6);
     EXPECT_LE(ours["difference_from_oracle"], ours["allowed_difference"]);
+    EXPECT_GE(row["oracle"]["runs"], 1);
+    EXPECT_GT(row["oracle"]["case_seconds"], 0);
+    EXPECT_LE(row["oracle"]["part_of_case"], 1);
+    EXPECT_TRUE(row["flex_attention"].is_null() && row["flex_attention_missing"].is_null());
     EXPECT_TRUE(ours.contains("part_of_limit") && ours.contains("extra_bytes"));
     EXPECT_EQ(row["peer"].is_null(), !has_peer);
     if (has_peer) {

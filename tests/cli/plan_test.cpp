@@ -78,6 +78,56 @@ TEST(PlanCommand, GivesJson) {
   EXPECT_EQ(json["map"]["rows"], (nlohmann::json{"##"}));
 }
 
+TEST(PlanCommand, OfBackward) {
+  const std::vector<std::string> sizes{
+      "--heads",   "3", "--tokens",  "48", "--keys", "384", "--causal=bottom-right",
+      "--threads", "1", "--backward"};
+  const CommandResult result = plan(portable(sizes));
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  // Queries stand at positions 336 … 383: all see the first 192 keys, none all of the others but the last.
+  EXPECT_THAT(
+      result.output,
+      AllOf(StartsWith("engine::backward, float32: B=1, H=3, Hkv=3, T=48, S=384, Dk=64, Dv=64\n"),
+            HasSubstr("blocks of 6 rows × 192 keys\n"),
+            HasSubstr("by keys, 1 chunk a kv head; past each go all rows, in 1 tile of 48\n"),
+            HasSubstr("whole      3 of 3 kv heads\n"), HasSubstr("dropout    off\n"),
+            HasSubstr("  workspace  "),
+            HasSubstr("kv heads 0-2              0          8          8"),
+            HasSubstr("          0 #+\n")));
+  std::vector<std::string> as_json = sizes;
+  as_json.insert(as_json.end(), {"--json", "--dropout", "0.1"});
+  const auto json = nlohmann::json::parse(plan(as_json).output);
+  EXPECT_EQ(json["function"], "engine::backward");
+  EXPECT_EQ(json["division"], "chunks");
+  EXPECT_EQ(json["whole_heads"], 3);
+  EXPECT_EQ(json["block_keys"], 192);
+  EXPECT_EQ(json["dropout"], 0.1);
+  EXPECT_GT(json["workspace_bytes"], 0);
+}
+
+TEST(PlanCommand, OfACache) {
+  const std::vector<std::string> sizes{"--batch", "2",        "--heads", "4",       "--kv-heads",
+                                       "2",       "--tokens", "3",       "--cache", "--lengths",
+                                       "300,256", "--dtype",  "bfloat16"};
+  const CommandResult result = plan(portable(sizes));
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_THAT(
+      result.output,
+      AllOf(StartsWith("engine::forward(cache), bfloat16: B=2, H=4, Hkv=2, T=3, S=300, Dk=64, "),
+            HasSubstr("mask       causal at the positions of the last T tokens\n"),
+            HasSubstr("division   by keys: few rows (6) a kv head"),
+            HasSubstr("sample 0, kv heads 0-1              0          1          1"),
+            HasSubstr("sample 1, kv heads 0-1              1          1          0")));
+  // Tokens 297, 298 and 299 see 4 keys each, in the first segment none.
+  std::vector<std::string> windowed = sizes;
+  windowed.insert(windowed.end(), {"--cache-window", "3", "--json"});
+  const auto json = nlohmann::json::parse(plan(portable(windowed)).output);
+  EXPECT_EQ(json["function"], "engine::forward(cache)");
+  EXPECT_EQ(json["sizes"]["S"], 300);
+  EXPECT_EQ(json["heads"][0]["visible_pairs"], 2 * 3 * 4);
+  EXPECT_EQ(json["map"]["rows"], (nlohmann::json{".+"}));
+}
+
 TEST(PlanCommand, OfNothing) {
   EXPECT_THAT(plan({"--batch", "0"}).output, HasSubstr("nothing to do"));
   EXPECT_THAT(plan({"--tokens", "0", "--keys", "5"}).output, HasSubstr("nothing to do"));
@@ -127,6 +177,26 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"Head", {"--head", "12"}, "plan: --head: expected an index below H=12, got 12"},
         BadInput{
             "TooLarge", {"--tokens", "9000000000"}, "plan: sizes: expected at most 1e+11 pairs"},
+        BadInput{"BackwardOfStorage",
+                 {"--backward", "--dtype", "float16"},
+                 "plan: --backward: expected --dtype float32 or float64, got float16"},
+        BadInput{"BackwardOfACache", {"--backward", "--cache"}, "--backward excludes --cache"},
+        BadInput{
+            "BackwardWithWeights", {"--backward", "--weights"}, "--weights excludes --backward"},
+        BadInput{
+            "CacheWindowWithoutACache", {"--cache-window", "5"}, "--cache-window requires --cache"},
+        BadInput{"CacheOfTwoSizes",
+                 {"--cache", "--keys", "600", "--lengths", "600"},
+                 "plan: --keys: expected none beside --cache with --lengths, got 600"},
+        BadInput{"CacheLengths",
+                 {"--cache", "--lengths", "600,700"},
+                 "plan: --lengths: expected one number, or one a sample of B=1, got 2 of them"},
+        BadInput{"ShortCache",
+                 {"--cache", "--keys", "100"},
+                 "engine::plan(cache): query: expected at most the 100 tokens of sequence 0"},
+        BadInput{"Dropout",
+                 {"--dropout", "1"},
+                 "engine::plan: dropout: expected a probability of at least 0 and below 1, got 1"},
         BadInput{"DType", {"--dtype", "int8"}, "--dtype"}),
     [](const auto& bad) { return bad.param.name; });
 

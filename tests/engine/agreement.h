@@ -46,7 +46,8 @@ double entering_modified_score(const CaseData<A>& data, const AttentionPlan& pla
   if (data.bias) largest += magnitude<A>(data.bias->elements());
   if (!data.options.alibi) return largest;
   double distance = 0;
-  for (const Index offset : plan.alibi_offsets) {
+  for (Index b = 0; b < plan.shape.batch; ++b) {
+    const Index offset = plan.alibi_offset(b);
     const Index last = plan.shape.queries - 1 + offset;
     distance = std::max({distance, std::fabs(static_cast<double>(last)),
                          std::fabs(static_cast<double>(offset - plan.shape.keys + 1))});

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/broadcast.h"
+#include "qkv/kv_cache.h"
 #include "tests/engine/run.h"
 
 namespace qkv {
@@ -52,7 +53,7 @@ constexpr CaseShape kThreeSegments{1, 1, 1, 768, 768, 2, 2};
 TEST_P(EnginePlan, CountsACausalTriangle) {
   const engine::Plan plan = plan_of(kThreeSegments, Mask::causal());
   EXPECT_EQ(plan.target, GetParam());
-  EXPECT_EQ(plan.segment_keys, 256);
+  EXPECT_EQ(plan.block_keys, 256);
   // A block of R rows from row R·r on is full in keys [k, k + 256) where R·r >= k + 255, hidden where R·r + R - 1 < k.
   // R = 12: 22 + 22 + 22 are partial, 0 + 21 + 42 hidden. R = 6: 43 + 44 + 43 and 0 + 42 + 85.
   const Index visible = 768 * 769 / 2;
@@ -186,6 +187,115 @@ TEST_P(EnginePlan, OfNothingIsEmpty) {
   EXPECT_TRUE(engine::map_blocks(no_keys.inputs(), 0, 0, options_).kinds.empty());
 }
 
+TEST_P(EnginePlan, OfBackwardCountsACausalTriangle) {
+  auto data = cases::make_case<float>({kThreeSegments, {}});
+  data.options.mask = Mask::causal();
+  const engine::Plan plan = engine::plan_backward(data.inputs(), options_);
+  EXPECT_EQ(plan.target, GetParam());
+  EXPECT_EQ(plan.division, engine::Division::Chunks);
+  EXPECT_EQ(plan.block_keys, 192);
+  // A block of R rows from row R·r on is full in keys [k, k + 192) where R·r >= k + 191, hidden where R·r + R - 1 < k.
+  // R = 12: 48 + 32 + 16 + 0 are full, as many hidden, 16 each partial. R = 6: 96 + 64 + 32 + 0 and 32 each.
+  const Index visible = 768 * 769 / 2;
+  ASSERT_TRUE(plan.block_rows == 12 || plan.block_rows == 6);
+  expect_counts(plan.total, plan.block_rows == 12 ? Expected{96, 64, 96, visible}
+                                                  : Expected{192, 128, 192, visible});
+  EXPECT_EQ(plan.tiles, (768 + plan.tile_rows - 1) / plan.tile_rows);
+  EXPECT_EQ(plan.tile_rows % plan.block_rows, 0);
+  const engine::BlockMap map = engine::map_backward_blocks(data.inputs(), 0, 0, options_);
+  EXPECT_EQ(map.rows, 768 / plan.block_rows);
+  EXPECT_EQ(map.segments, 4);
+  EXPECT_EQ(map(0, 0), BlockKind::Partial);
+  EXPECT_EQ(map(0, 1), BlockKind::Hidden);
+  EXPECT_EQ(map(map.rows - 1, 0), BlockKind::Full);
+}
+
+TEST_P(EnginePlan, OfBackwardHandsOutHeadsWholeWhileThereIsOneForEachThread) {
+  const auto data = cases::make_case<float>({{1, 5, 5, 300, 1200, 8, 8}, {}});
+  const engine::Plan plan = engine::plan_backward(data.inputs(), options_);
+  EXPECT_EQ(plan.threads, 2);
+  EXPECT_EQ(plan.whole_heads, 4);  // the fifth in chunks
+  EXPECT_GT(plan.key_parts, 1);
+}
+
+/// Backward goes through other blocks of the same pairs.
+TEST_P(EnginePlan, OfBackwardSeesThePairsOfForward) {
+  for (const Feature feature : cases::all_features()) {
+    const auto data = cases::make_case<double>({{2, 4, 2, 50, 530, 1, 1}, {feature}, 7});
+    const engine::Plan forward = engine::plan(data.inputs(), options_);
+    const engine::Plan backward = engine::plan_backward(data.inputs(), options_);
+    EXPECT_EQ(backward.total.pairs, forward.total.pairs);
+    EXPECT_EQ(backward.total.visible_pairs, forward.total.visible_pairs);
+  }
+}
+
+TEST_P(EnginePlan, TheWorkspaceOfBackwardIsWhatACallTakes) {
+  const auto data =
+      cases::make_case<double>({{2, 4, 2, 100, 700, 8, 9}, {Feature::CausalBottomRight}});
+  const auto gradient = cases::random_tensor<double, 4>({2, 4, 100, 9}, 5);
+  engine::Workspace workspace;
+  engine::Options options = options_;
+  options.workspace = &workspace;
+  cases::run_engine_backward(data.inputs(), {gradient.view(), {}, {}}, options);
+  const std::size_t forward = engine::plan(data.inputs(), options_).workspace_bytes;
+  const std::size_t backward = engine::plan_backward(data.inputs(), options_).workspace_bytes;
+  EXPECT_EQ(workspace.bytes(), std::max(forward, backward));
+  EXPECT_GT(backward, forward);
+}
+
+/// Two sequences of 300 and 256 tokens, 2 heads on one kv head.
+template <class T>
+KvCache<T> filled_cache(const std::string& target) {
+  KvCache<T> cache({.batch = 2, .kv_heads = 1, .key_width = 3, .value_width = 5, .target = target});
+  const auto key = cases::random_tensor<T, 4>({2, 1, 300, 3}, 1);
+  const auto value = cases::random_tensor<T, 4>({2, 1, 300, 5}, 2);
+  cache.append(key.view(), value.view());
+  cache.truncate(1, 256);
+  return cache;
+}
+
+TEST_P(EnginePlan, OfACacheCountsWhatTheLastTokensSee) {
+  const auto cache = filled_cache<BFloat16>(GetParam());
+  const auto query = cases::random_tensor<BFloat16, 4>({2, 2, 3, 3}, 3);
+  const AttentionInputs<BFloat16> inputs{.query = query.view()};
+  const engine::Plan plan = engine::plan(cache, inputs, options_);
+  EXPECT_EQ(plan.rows, 6);
+  EXPECT_EQ(plan.division, engine::Division::Keys);
+  ASSERT_EQ(plan.heads.size(), 2U);
+  // Tokens 297, 298 and 299 see themselves and all before them; 253, 254 and 255 of the shorter sequence.
+  const Index blocks = 6 / std::min<Index>(plan.block_rows, 6);
+  expect_counts(plan.heads[0].blocks, {0, blocks, blocks, 2 * (298 + 299 + 300)});
+  expect_counts(plan.heads[1].blocks, {blocks, blocks, 0, 2 * (254 + 255 + 256)});
+  const engine::BlockMap map = engine::map_blocks(cache, inputs, 1, 0, options_);
+  EXPECT_EQ(map.kinds, (std::vector<BlockKind>{BlockKind::Partial, BlockKind::Hidden}));
+}
+
+TEST_P(EnginePlan, TheWorkspaceOfACacheIsWhatACallTakes) {
+  const auto cache = filled_cache<float>(GetParam());
+  for (const Index queries : {3, 200}) {
+    const auto query = cases::random_tensor<float, 4>({2, 2, queries, 3}, 3);
+    const AttentionInputs<float> inputs{.query = query.view()};
+    Tensor<float, 4> context({2, 2, queries, 5});
+    engine::Workspace workspace;
+    engine::Options options = options_;
+    options.workspace = &workspace;
+    engine::forward(cache, inputs, {.context = context.view()}, options);
+    EXPECT_EQ(workspace.bytes(), engine::plan(cache, inputs, options_).workspace_bytes);
+  }
+}
+
+TEST_P(EnginePlan, TellsWhatIsDropped) {
+  const auto data = cases::make_case<float>({{1, 2, 2, 5, 6, 3, 7}, {}});
+  engine::Options options = options_;
+  EXPECT_FALSE(engine::plan(data.inputs(), options).dropout);
+  options.dropout = {.probability = 0, .seed = 1};
+  EXPECT_FALSE(engine::plan(data.inputs(), options).dropout);
+  options.dropout->probability = 0.25;
+  ASSERT_TRUE(engine::plan(data.inputs(), options).dropout);
+  EXPECT_EQ(engine::plan(data.inputs(), options).dropout->probability, 0.25);
+  EXPECT_TRUE(engine::plan_backward(data.inputs(), options).dropout);
+}
+
 TEST(EnginePlanErrors, NameTheArgument) {
   const auto data = cases::make_case<float>({{2, 4, 2, 5, 6, 3, 7}, {}});
   AttentionInputs<float> inputs = data.inputs();
@@ -196,8 +306,14 @@ TEST(EnginePlanErrors, NameTheArgument) {
           "engine::map_blocks: sample: expected an index below B=2, got 2");
   refused([&] { engine::map_blocks(inputs, 0, -1); },
           "engine::map_blocks: kv head: expected an index below Hkv=2, got -1");
+  refused([&] { engine::map_backward_blocks(inputs, 2, 0); },
+          "engine::map_backward_blocks: sample: expected an index below B=2, got 2");
   inputs.mask = Mask::causal();
   refused([&] { engine::plan(inputs); }, "engine::plan: mask: expected a corner");
+  refused([&] { engine::plan_backward(inputs); }, "engine::plan_backward: mask: expected a corner");
+  const auto cache = filled_cache<float>(engine::targets().front());
+  refused([&] { engine::plan(cache, inputs); },
+          "engine::plan(cache): key, value: expected none, as the cache holds them, got some");
 }
 
 }  // namespace

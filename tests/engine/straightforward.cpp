@@ -26,7 +26,7 @@ T score_of(const AttentionInputs<T>& inputs, const AttentionPlan& plan, Index b,
   }
   if (inputs.bias) score += broadcast_at(*inputs.bias, b, h, t, s);
   if (inputs.alibi) {
-    const Index offset = plan.alibi_offsets[static_cast<std::size_t>(b)];
+    const Index offset = plan.alibi_offset(b);
     score -= static_cast<T>(inputs.alibi->slopes[static_cast<std::size_t>(h)]) *
              static_cast<T>(std::abs(t + offset - s));
   }
