@@ -65,10 +65,11 @@ std::vector<std::string> error_picture(const TensorVerdict& tensor, const lab::T
   lines.emplace_back();
   std::string across = by_key ? "keys" : "rows of queries";
   if (map.rows_per_cell > 1) across += fmt::format(", {} a character", map.rows_per_cell);
-  lines.push_back(
-      fmt::format("  Across: {}. ·: within rounding; ░ ▒ ▓ █: below 1, 10, 50 and 100 % "
-                  "of the largest error; !: not a number.",
-                  across));
+  const std::string legend = fmt::format(
+      "Across: {}. ·: within rounding; ░ ▒ ▓ █: below 1, 10, 50 and 100 % of the largest error; !: "
+      "not a number.",
+      across);
+  for (const std::string& one : lab::wrap(legend, style.width - 2)) lines.push_back("  " + one);
   return lines;
 }
 

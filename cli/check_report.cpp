@@ -23,7 +23,10 @@ class Page {
   explicit Page(const TextStyle& style) : style_(style) {}
 
   void heading(std::string_view text) { text_ += fmt::format("\n{}\n", lab::bold(style_, text)); }
-  void line(std::string_view text) { text_ += fmt::format("{}\n", text); }
+  void line(std::string_view text) {
+    while (text.ends_with(' ')) text.remove_suffix(1);
+    text_ += fmt::format("{}\n", text);
+  }
   void lines(const std::vector<std::string>& lines) {
     for (const std::string& one : lines) line(one);
   }
@@ -212,11 +215,18 @@ std::string check_text(const CheckedDump& checked, const TextStyle& style) {
   page.prose(sizes(*checked.dump));
   page.prose("mask: " + checked.dump->rules.mask().describe());
   if (!checked.source.empty()) page.prose("source: " + lab::printable(checked.source));
-  for (const std::string& one : checked.dump->inferred) page.prose("inferred " + one);
+  const auto& inferred = checked.dump->inferred;
+  if (!inferred.empty()) page.prose(fmt::format("inferred: {}", fmt::join(inferred, "; ")));
   page.line("");
   add_tensors(checked.verdict, page);
   if (!matches) {
-    if (!checked.verdict.matches) add_where(worst, page);
+    if (checked.verdict.matches) {
+      page.prose(
+          "Every part is within its bound, but a bug explains what is left of it decisively better "
+          "than rounding does.");
+    } else {
+      add_where(worst, page);
+    }
     add_by_hand(*checked.dump, checked.verdict, worst, page);
   }
   if (!checked.diagnosis) return page.text();

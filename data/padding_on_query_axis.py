@@ -10,7 +10,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 DATA = pathlib.Path(__file__).parent
-SAMPLES, HEADS = slice(0, 3), slice(0, 4)
+SAMPLES, HEADS = slice(1, 4), slice(0, 4)
 
 layer = load_file(DATA / "minilm-layer0.safetensors")
 q, k, v = (np.ascontiguousarray(layer[name][SAMPLES, HEADS]) for name in "qkv")
@@ -21,6 +21,6 @@ scores = np.where(keep[:, None, :, None] == 1, scores, np.float32(-1e9))  # wron
 weights = np.exp(scores - scores.max(-1, keepdims=True))
 weights /= weights.sum(-1, keepdims=True)
 
-tensors = {"q": q, "k": k, "v": v, "out": weights @ v, "key_padding": keep, "read_rows": keep}
+tensors = {"q": q, "k": k, "v": v, "out": weights @ v, "key_padding": keep}
 source = "all-MiniLM-L6-v2 (Apache-2.0), encoder layer 0, heads 0-3; mask as [B,1,T,1]"
 save_file(tensors, DATA / "padding-on-query-axis.safetensors", {"key_padding_true": "keep", "source": source})

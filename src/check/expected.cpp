@@ -108,7 +108,7 @@ std::vector<double> added_to(const AttentionInputs<double>& inputs, const Attent
     if (inputs.bias) one = std::fabs(broadcast_at(*inputs.bias, head.b, head.h, t, s));
     if (!std::isfinite(one)) one = 0;
     if (!inputs.alibi) continue;
-    const Index offset = plan.alibi_offsets[static_cast<std::size_t>(head.b)];
+    const Index offset = plan.alibi_offset(head.b);
     const Index distance = std::abs(t + offset - s);
     const double slope = inputs.alibi->slopes[static_cast<std::size_t>(head.h)];
     one += std::fabs(slope) * static_cast<double>(by_key ? std::max(distance, s) : distance);

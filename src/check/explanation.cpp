@@ -49,7 +49,11 @@ std::string Explanation::text() const {
 }
 
 int Explanation::rank() const {
-  int rank = 0;
+  // A row left without a key that its scores decide about after all is a rule that does nothing.
+  const EmptyPolicy empty = trial.variant.empty;
+  const bool strange = empty == EmptyPolicy::Softmax || empty == EmptyPolicy::SoftmaxOfRest ||
+                       empty == EmptyPolicy::MeanOfRest;
+  int rank = strange ? 45 : 0;
   for (const Hypothesis& part : parts) rank = std::max(rank, part.rank);
   return rank;
 }
@@ -73,14 +77,9 @@ bool indistinguishable(const Contest& contest, DType ran_in) {
 std::vector<Explanation> equal_best(const Screen& screen, std::vector<Explanation> accepted) {
   if (accepted.empty()) return accepted;
   const DType ran_in = screen.evaluator().dump().ran_in;
-  std::stable_sort(accepted.begin(), accepted.end(), [](const auto& a, const auto& b) {
-    return a.trial.distance.rms < b.trial.distance.rms;
-  });
-  std::size_t best = 0;
-  for (std::size_t i = 1; i < accepted.size(); ++i) {
-    const Contest contest = screen.contest(accepted[best].trial, accepted[i].trial);
-    if (!indistinguishable(contest, ran_in) && contest.place > 0.7) best = i;
-  }
+  std::stable_sort(accepted.begin(), accepted.end(),
+                   [](const auto& a, const auto& b) { return a.trial.score < b.trial.score; });
+  const std::size_t best = 0;
   std::vector<Explanation> equal;
   for (std::size_t i = 0; i < accepted.size(); ++i) {
     const Contest contest = screen.contest(accepted[best].trial, accepted[i].trial);

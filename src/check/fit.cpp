@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace qkv {
 namespace {
@@ -21,9 +22,13 @@ class Fit {
 
   /// The best values of the grid, the best first.
   std::vector<double> coarse(const Screen& screen, std::size_t count) const {
-    std::vector<std::pair<double, double>> tried;
-    for (const double value : free_.grid) {
-      tried.emplace_back(screen.trial(variant(value)).distance.rms, value);
+    std::vector<std::pair<double, double>> tried(free_.grid.size());
+    const auto values = static_cast<Index>(tried.size());
+    const bool worth = screen.products() * static_cast<double>(values) > kWorthThreads;
+#pragma omp parallel for schedule(dynamic) if (worth)
+    for (Index i = 0; i < values; ++i) {
+      const double value = free_.grid[static_cast<std::size_t>(i)];
+      tried[static_cast<std::size_t>(i)] = {screen.trial(variant(value)).score, value};
     }
     const std::size_t kept = std::min(count, tried.size());
     std::partial_sort(tried.begin(), tried.begin() + static_cast<std::ptrdiff_t>(kept),
@@ -47,8 +52,8 @@ class Fit {
       bool better = false;
       for (int half = 0; half < 12; ++half, change /= 2) {
         Trial trial = screen.trial(variant(value + change));
-        if (!(trial.distance.rms < best.distance.rms)) continue;
-        better = trial.distance.rms < best.distance.rms * 0.999;
+        if (!(trial.score < best.score)) continue;
+        better = trial.score < best.score - 1e-3;
         value += change;
         best = std::move(trial);
         break;
@@ -67,12 +72,11 @@ class Fit {
 };
 
 /// A round number within a ten-thousandth that is as near to the dump, or the value itself.
-double rounded(const Fit& fit, const Screen& screen, double value, double rms) {
+double rounded(const Fit& fit, const Screen& screen, double value, double score) {
   for (const int digits : {1, 2, 3, 4}) {
     const double round = std::stod(fmt::format("{:.{}g}", value, digits));
     if (round == value || std::fabs(round - value) > 1e-2 * std::fabs(value)) continue;
-    if (screen.trial(fit.variant(round)).distance.rms <= std::max(1.02 * rms, rms + 0.02))
-      return round;
+    if (screen.trial(fit.variant(round)).score <= score + 0.02) return round;
   }
   return value;
 }
@@ -82,16 +86,20 @@ double rounded(const Fit& fit, const Screen& screen, double value, double rms) {
 std::optional<Hypothesis> fit(const Hypothesis& hypothesis, const Variant& base, const Screen& few,
                               const Screen& more) {
   const Fit fit(hypothesis, base);
-  const std::vector<double> starts = fit.coarse(few, fit.free().integer ? 4 : 3);
+  // Long grids are for one or two rows.
+  std::vector<OutputRow> first = few.rows();
+  if (fit.free().grid.size() > 200 && first.size() > 2) first.resize(2);
+  const Screen glance(few.evaluator(), first);
+  const std::vector<double> starts = fit.coarse(glance, fit.free().integer ? 6 : 3);
   if (starts.empty()) return std::nullopt;
   double best = starts.front();
-  double nearest = Screen::kFarthest;
+  double nearest = std::numeric_limits<double>::infinity();
   for (const double start : starts) {
     const auto [value, trial] = fit.free().integer
                                     ? std::pair{start, more.trial(fit.variant(start))}
                                     : fit.refine(more, start);
-    if (trial.distance.rms < nearest) {
-      nearest = trial.distance.rms;
+    if (trial.score < nearest) {
+      nearest = trial.score;
       best = value;
     }
   }

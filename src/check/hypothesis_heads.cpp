@@ -111,7 +111,15 @@ void list_groups(const Dump& dump, std::vector<Hypothesis>& list) {
 }
 
 void list_output(const Dump& dump, std::vector<Hypothesis>& list) {
-  if (dump.stage != OutStage::Projected) return;
+  if (dump.stage != OutStage::Projected) {
+    const auto& projection = dump.output_projection;
+    if (dump.stage == OutStage::Merged && projection &&
+        projection->weight.shape(0) == projection->weight.shape(1)) {
+      add(list, "Q4", 13, stage::output, "the output is projected where it is meant not to be",
+          [](Variant& v) { v.output.projection_extra = true; });
+    }
+    return;
+  }
   if (dump.output_projection) {
     const Tensor<double, 2>& weight = dump.output_projection->weight;
     if (weight.shape(0) == weight.shape(1)) {

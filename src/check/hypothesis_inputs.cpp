@@ -22,18 +22,19 @@ Index rows_of(const AttentionShape& shape, std::size_t tensor) {
 }
 
 void list_packings(const Dump& dump, std::vector<Hypothesis>& list) {
-  const AttentionShape& shape = dump.shape;
   const Packing packing = dump.projections->packing.value_or(Packing::ByInput);
-  const bool even = shape.heads == shape.kv_heads;
   std::array<std::size_t, 3> order{kQuery, kKey, kValue};
   do {
     for (const bool by_head : {false, true}) {
       const bool same = by_head == (packing == Packing::ByHead);
       if (same && order == std::array<std::size_t, 3>{kQuery, kKey, kValue}) continue;
-      // Heads that repeat need as many of each; without a packed weight only the order is a question.
-      if (by_head && !even) continue;
+      // Without a packed weight only the order is a question.
       if (!dump.projections->packing && by_head) continue;
-      add(list, "Q1", same ? 12 : 13, stage::projection,
+      add(list, "Q1",
+          !dump.projections->packing ? 16
+          : same                     ? 12
+                                     : 13,
+          stage::projection,
           fmt::format("the packed weight is read as [{}; {}; {}]{}", kNames[order[0]],
                       kNames[order[1]], kNames[order[2]], by_head ? " of each head" : ""),
           [order, by_head](Variant& v) {

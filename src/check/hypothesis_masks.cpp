@@ -81,10 +81,10 @@ class MaskList {
     if (parts_.empty()) return;
     add_for_parts("M3", 15, "{} after the softmax, and the weights not renormalised",
                   [](RuleVariant& rule) { rule.application = Application::AfterSoftmax; });
-    add_for_parts(
-        "M4", 16,
-        "{} fills with -1e-9 (or multiplies the scores by 0 and 1): hidden scores become 0",
-        fill(Application::Fill, -1e-9));
+    add_for_parts("M4", 16, "{} fills with -1e-9: hidden scores become 0",
+                  fill(Application::Fill, -1e-9));
+    add_for_parts("M4", 17, "{} multiplies the scores by 0 and 1: hidden scores become 0",
+                  fill(Application::Fill, 0));
     add_for_parts("M4", 18, "{} is added as 1 and 0: visible scores grow by 1",
                   fill(Application::Add, -1));
     add_for_parts("M4", 18, "{} is added as 0 and 1: hidden scores grow by 1",
@@ -129,6 +129,13 @@ class MaskList {
     policy(EmptyPolicy::Zero, "0");
     policy(EmptyPolicy::MeanOfRest, "the mean of the values that the other rules leave");
     policy(EmptyPolicy::Softmax, "the softmax of all its scores");
+    add("M5", 42, stage::empty, "masks add the lowest number one after the other, and it overflows",
+        [](Variant& v) { v.empty = EmptyPolicy::AddedLowest; });
+    if (dump_.ran_in == DType::Float16) {
+      add("M5", 42, stage::empty,
+          "masks add the lowest float32 one after the other, and it overflows",
+          [](Variant& v) { v.empty = EmptyPolicy::AddedLowestFloat32; });
+    }
     policy(EmptyPolicy::SoftmaxOfRest, "the softmax of the scores that the other rules leave");
   }
 

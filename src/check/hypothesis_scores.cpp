@@ -76,9 +76,9 @@ class ScoreList {
       bool possible;
     };
     const Choice choices[] = {
-        {SoftmaxAxis::Queries, "the softmax runs over the queries", dump_.shape.queries > 1},
-        {SoftmaxAxis::Heads, "the softmax runs over the heads", dump_.shape.heads > 1},
-        {SoftmaxAxis::Batch, "the softmax runs over the batch", dump_.shape.batch > 1},
+        {SoftmaxAxis::Queries, "the softmax runs over the queries", true},
+        {SoftmaxAxis::Heads, "the softmax runs over the heads", true},
+        {SoftmaxAxis::Batch, "the softmax runs over the batch", true},
     };
     for (const Choice& choice : choices) {
       if (!choice.possible) continue;
@@ -102,7 +102,7 @@ class ScoreList {
 
   void tail() {
     const Index keys = dump_.shape.keys;
-    for (const Index tile : {8, 16, 32, 64, 128, 256}) {
+    for (const Index tile : {4, 8, 16, 32, 64, 128, 256}) {
       const Index pad = (tile - keys % tile) % tile;
       if (pad == 0) continue;
       auto& hypothesis =
@@ -186,7 +186,11 @@ class ScoreList {
     with("ALiBi's slopes start one head late", 1 / ratio);
     if (dump_.shape.heads > 1) {
       add("E1", 13, stage::alibi, "ALiBi's slopes are in the opposite order of heads",
-          [](Variant& v) { v.score.alibi_reversed = true; });
+          [](Variant& v) { v.score.alibi_head = AlibiHead::Reversed; });
+    }
+    if (dump_.shape.heads > 1) {
+      add("E1", 13, stage::alibi, "ALiBi has the first head's slope in every head",
+          [](Variant& v) { v.score.alibi_head = AlibiHead::First; });
     }
     add_free("E1", 26, stage::alibi, "ALiBi's slopes are multiplied by a constant",
              {"factor", both_signs(logarithmic(1e-2, 1e2, 81)), false, false,

@@ -15,11 +15,7 @@ bool compatible(const Hypothesis& a, const Hypothesis& b) { return (a.touches & 
 }  // namespace
 
 std::vector<Explanation> promising_pairs(const Catalogue& catalogue, const Screen& few,
-                                         const Screen& more,
-                                         const std::vector<Explanation>& singles,
                                          const std::function<void(double)>& progress) {
-  static_cast<void>(singles);
-  static_cast<void>(more);
   const Evaluator& evaluator = few.evaluator();
   const DType ran_in = evaluator.dump().ran_in;
   std::vector<OutputRow> first;
@@ -32,19 +28,25 @@ std::vector<Explanation> promising_pairs(const Catalogue& catalogue, const Scree
     if (!hypothesis.free) discrete.push_back(&hypothesis);
   }
   std::vector<Explanation> found;
-  for (std::size_t i = 0; i < discrete.size(); ++i) {
-    progress(static_cast<double>(i) / static_cast<double>(discrete.size()));
-    for (std::size_t j = i + 1; j < discrete.size(); ++j) {
-      const Hypothesis& a = *discrete[i];
-      const Hypothesis& b = *discrete[j];
+  const auto count = static_cast<Index>(discrete.size());
+  const bool worth = glance.products() * static_cast<double>(count * count / 2) > kWorthThreads;
+  Index done = 0;
+#pragma omp parallel for schedule(dynamic) if (worth)
+  for (Index i = 0; i < count; ++i) {
+    for (Index j = i + 1; j < count; ++j) {
+      const Hypothesis& a = *discrete[static_cast<std::size_t>(i)];
+      const Hypothesis& b = *discrete[static_cast<std::size_t>(j)];
       if (!compatible(a, b)) continue;
       const Variant variant = b.variant(a.variant());
       if (evaluator.cost(variant) > 64) continue;
-      const Trial trial = glance.trial_with_policy(variant);
-      if (trial.distance.rms > 4 * rms_tolerance(ran_in)) continue;
-      found.push_back({{a, b}, trial});
-      found.back().trial.variant = variant;
+      Trial trial = glance.trial_with_policy(variant);
+      if (trial.distance.rms > 4 * rms_tolerance(ran_in) || trial.unexplained > 0.1) continue;
+      trial.variant = variant;
+#pragma omp critical(qkv_promising_pairs)
+      found.push_back({{a, b}, std::move(trial)});
     }
+#pragma omp critical(qkv_promising_pairs)
+    progress(static_cast<double>(++done) / static_cast<double>(count));
   }
   return found;
 }

@@ -8,10 +8,8 @@
 
 namespace qkv {
 
-/// Pairs of hypotheses that come near the dump on the first rows; what was tried alone is in `singles`.
+/// Pairs of hypotheses that come near the dump on the first rows.
 std::vector<Explanation> promising_pairs(const Catalogue& catalogue, const Screen& few,
-                                         const Screen& more,
-                                         const std::vector<Explanation>& singles,
                                          const std::function<void(double)>& progress);
 
 }  // namespace qkv

@@ -24,28 +24,46 @@ double max_tolerance(DType ran_in) {
   return ran_in == DType::Float64 || ran_in == DType::Float32 ? 40 : 12;
 }
 
-Distance Screen::distance(const VariantRows& values, std::span<const OutputRow> rows) const {
-  Distance distance;
+void Screen::measure(Trial& trial, std::span<const OutputRow> rows) const {
   double sum = 0;
-  const Index width = values.values.shape(1);
+  double logarithms = 0;
+  double left = 0;
+  double total = 0;
+  double finite = 0;
+  const Index width = trial.rows.values.shape(1);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto recorded = evaluator_.recorded(rows[i]);
     for (Index d = 0; d < width; ++d) {
       const auto row = static_cast<Index>(i);
-      const double z = std::fabs(apart(recorded[static_cast<std::size_t>(d)], values.values(row, d),
-                                       values.units(row, d)));
+      const double got = recorded[static_cast<std::size_t>(d)];
+      const double value = trial.rows.values(row, d);
+      const double unit = trial.rows.units(row, d);
+      const double z = std::fabs(apart(got, value, unit));
       sum += z * z;
-      distance.max = std::max(distance.max, z);
+      trial.distance.max = std::max(trial.distance.max, z);
+      if (!std::isfinite(got) || !std::isfinite(value)) continue;
+      ++finite;
+      logarithms += std::log(std::max(unit, 1e-300));
+      left += (got - value) * (got - value);
+      total += got * got;
     }
   }
   const double count = static_cast<double>(rows.size()) * static_cast<double>(width);
-  distance.rms = count == 0 ? 0 : std::sqrt(sum / count);
-  return distance;
+  trial.distance.rms = count == 0 ? 0 : std::sqrt(sum / count);
+  trial.score =
+      std::log(std::max(trial.distance.rms, 1e-6)) + (finite > 0 ? logarithms / finite : 0);
+  trial.unexplained = left > 0 ? left / std::max(total, 1e-300) : 0;
+}
+
+double Screen::products() const {
+  const AttentionShape& shape = evaluator_.dump().shape;
+  return static_cast<double>(rows_.size()) * evaluator_.cost({}) *
+         static_cast<double>(shape.keys * (shape.key_width + 2 * shape.value_width));
 }
 
 Trial Screen::trial(const Variant& variant) const {
   Trial trial{variant, evaluator_.rows(variant, rows_), {}};
-  trial.distance = distance(trial.rows, rows_);
+  measure(trial, rows_);
   return trial;
 }
 
@@ -57,13 +75,14 @@ Trial Screen::trial_with_policy(const Variant& variant) const {
   }
   if (empty.empty()) return first;
   Variant best = variant;
-  double nearest = distance(evaluator_.rows(variant, empty), empty).rms;
+  const Screen screen(evaluator_, empty);
+  double nearest = screen.trial(variant).distance.rms;
   for (const EmptyPolicy policy :
        {EmptyPolicy::Zero, EmptyPolicy::NaN, EmptyPolicy::Mean, EmptyPolicy::MeanOfRest,
         EmptyPolicy::Softmax, EmptyPolicy::SoftmaxOfRest}) {
     Variant other = variant;
     other.empty = policy;
-    const double rms = distance(evaluator_.rows(other, empty), empty).rms;
+    const double rms = screen.trial(other).distance.rms;
     if (rms < nearest * 0.99) {
       nearest = rms;
       best = other;
@@ -72,19 +91,20 @@ Trial Screen::trial_with_policy(const Variant& variant) const {
   return best.empty == variant.empty ? first : trial(best);
 }
 
-Contest Screen::contest(const Trial& first, const Trial& second) const {
+Contest Screen::contest(const Trial& first, const Trial& second,
+                        const std::vector<bool>& left_out) const {
   Contest contest;
   double square = 0;
   double product = 0;
   const Index width = first.rows.values.shape(1);
   for (std::size_t i = 0; i < rows_.size(); ++i) {
+    if (!left_out.empty() && left_out[i]) continue;
     const auto recorded = evaluator_.recorded(rows_[i]);
     for (Index d = 0; d < width; ++d) {
       const auto row = static_cast<Index>(i);
       const double a = first.rows.values(row, d);
       const double b = second.rows.values(row, d);
-      // The larger unit: neither may win by promising more precision than the other.
-      const double unit = std::max(first.rows.units(row, d), second.rows.units(row, d));
+      const double unit = first.rows.units(row, d);
       const double between = apart(b, a, unit);
       const double z = apart(recorded[static_cast<std::size_t>(d)], a, unit);
       square += between * between;

@@ -28,6 +28,7 @@ struct ProjectionVariant {
   /// How the rows of the packed weight are read: the order of the three parts, and whether they repeat for each head.
   std::optional<std::array<std::size_t, 3>> packed_order;
   bool packed_by_head = false;
+  bool from_input = false;  ///< x·Wᵀ even where the dump has q, k and v
   bool operator==(const ProjectionVariant&) const = default;
 };
 
@@ -85,6 +86,9 @@ struct CornerVariant {
   bool by_length = false;       ///< the sample's length less T
 };
 
+/// Whose slope a head takes.
+enum class AlibiHead : std::uint8_t { Own, Reversed, First };
+
 /// What is added to the product or done to it before the mask.
 struct ScoreVariant {
   std::optional<double> scale;
@@ -94,8 +98,8 @@ struct ScoreVariant {
   double bias_factor = 1;
   SampleMap bias_sample = SampleMap::Own;
   bool bias_transposed = false;
-  double alibi_factor = 1;      ///< 0: missing
-  bool alibi_reversed = false;  ///< slopes from the last head on
+  double alibi_factor = 1;  ///< 0: missing
+  AlibiHead alibi_head = AlibiHead::Own;
   CornerVariant alibi_corner;
   /// A product beyond the largest float16 becomes infinite, or that number.
   bool overflow = false;
@@ -152,6 +156,9 @@ enum class EmptyPolicy : std::uint8_t {
   MeanOfRest,  ///< of those that the rules of position leave
   Softmax,     ///< of all scores
   SoftmaxOfRest,
+  /// Softmax of scores to which every rule that hides added the lowest number of the dtype.
+  AddedLowest,
+  AddedLowestFloat32,
 };
 
 enum class SoftmaxAxis : std::uint8_t { Keys, Queries, Heads, Batch };
@@ -172,7 +179,8 @@ struct OutputVariant {
   HeadOrder merge = HeadOrder::Right;
   bool projection_missing = false;
   bool projection_transposed = false;
-  double bias_factor = 1;  ///< 0: missing
+  double bias_factor = 1;         ///< 0: missing
+  bool projection_extra = false;  ///< projected where the dump says that it is not
   Activation activation = Activation::None;
 };
 

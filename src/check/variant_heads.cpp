@@ -40,21 +40,21 @@ struct WeightRow {
   Index row = 0;
 };
 
+/// Rows of one block of a packed weight that belong to q, k or v. By head: each key/value head stands behind the query
+/// heads that read it.
+Index block_rows(const AttentionShape& shape, Index blocks, std::size_t tensor) {
+  const Sizes sizes = sizes_of(shape, tensor);
+  return sizes.heads / blocks * sizes.width;
+}
+
 /// The rows of the packed weight in the order of the file.
 std::vector<WeightRow> packed_rows(const AttentionShape& shape, Packing packing) {
+  const Index blocks = packing == Packing::ByHead ? shape.kv_heads : 1;
   std::vector<WeightRow> rows;
-  if (packing == Packing::ByInput) {
+  for (Index block = 0; block < blocks; ++block) {
     for (std::size_t w = 0; w < 3; ++w) {
-      const Sizes sizes = sizes_of(shape, w);
-      for (Index row = 0; row < sizes.heads * sizes.width; ++row) rows.push_back({w, row});
-    }
-    return rows;
-  }
-  for (Index h = 0; h < shape.heads; ++h) {
-    for (std::size_t w = 0; w < 3; ++w) {
-      const Sizes sizes = sizes_of(shape, w);
-      if (h >= sizes.heads) continue;
-      for (Index d = 0; d < sizes.width; ++d) rows.push_back({w, h * sizes.width + d});
+      const Index count = block_rows(shape, blocks, w);
+      for (Index row = 0; row < count; ++row) rows.push_back({w, block * count + row});
     }
   }
   return rows;
@@ -63,23 +63,16 @@ std::vector<WeightRow> packed_rows(const AttentionShape& shape, Packing packing)
 /// The place in the packed weight that a reader takes for a row of q, k or v.
 Index packed_place(const AttentionShape& shape, const ProjectionVariant& variant,
                    std::size_t tensor, Index row) {
-  const auto& order = *variant.packed_order;
+  const Index blocks = variant.packed_by_head ? shape.kv_heads : 1;
+  const Index count = block_rows(shape, blocks, tensor);
+  const Index block = row / count;
   Index place = 0;
-  if (!variant.packed_by_head) {
-    for (const std::size_t w : order) {
-      if (w == tensor) return place + row;
-      const Sizes sizes = sizes_of(shape, w);
-      place += sizes.heads * sizes.width;
-    }
-  }
-  const Sizes own = sizes_of(shape, tensor);
-  const Index head = row / own.width;
-  for (const std::size_t w : order) place += head * sizes_of(shape, w).width;
-  for (const std::size_t w : order) {
+  for (const std::size_t w : *variant.packed_order) place += block * block_rows(shape, blocks, w);
+  for (const std::size_t w : *variant.packed_order) {
     if (w == tensor) break;
-    place += sizes_of(shape, w).width;
+    place += block_rows(shape, blocks, w);
   }
-  return place + row % own.width;
+  return place + row % count;
 }
 
 /// Column `column` of x·Wᵀ + b, as the variant projects.
@@ -138,7 +131,7 @@ class Projector {
 
 /// Whether this tensor comes out of another projection than the intended one.
 bool reprojected(const ProjectionVariant& variant, std::size_t tensor) {
-  return variant.packed_order || variant.weight[tensor] != tensor ||
+  return variant.from_input || variant.packed_order || variant.weight[tensor] != tensor ||
          variant.bias[tensor] != tensor || variant.transposed[tensor] ||
          variant.activation[tensor] != Activation::None;
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "base/rounding.h"
 #include "check/variant_scores.h"
@@ -14,9 +15,6 @@ namespace qkv {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-/// Multiplications below which starting threads costs more than they save.
-constexpr double kWorthThreads = 4e6;
 
 constexpr double square(double x) { return x * x; }
 
@@ -86,7 +84,7 @@ class Aggregator {
  private:
   double score_variance(const QueryScores& query, std::size_t s) const {
     const double score = query.score[s];
-    if (!std::isfinite(score)) return 0;
+    if (!std::isfinite(score) || query.visibility[s].filled) return 0;
     // Of the product: each element of q and k was rounded once, and the sum on the way.
     const double terms = static_cast<double>(dump_.shape.key_width);
     const double squares = query.query_square * query.key_square[s] / terms;
@@ -138,6 +136,8 @@ class ContextRows {
   std::map<OutputRow, Index> places_;
   /// Of a head, where the softmax or the sum ran along the queries: log Σ exp of each key, or all weights [T,S].
   std::map<std::pair<Index, Index>, std::vector<double>> norms_;
+  std::set<std::pair<Index, Index>>
+      matters_;  ///< heads whose transposed weights hold those of rows without a key
 };
 
 void ContextRows::normalise_columns() {
@@ -160,6 +160,10 @@ void ContextRows::normalise_columns() {
       } else {
         scorer_.weigh(head.second, query);
         norm.insert(norm.end(), query.weight.begin(), query.weight.end());
+        if (query.empty) {
+#pragma omp critical(qkv_empty_rows)
+          matters_.insert(head);
+        }
       }
     }
     if (queries) norm = sums.norm();
@@ -175,7 +179,7 @@ void ContextRows::transpose_weights(const OutputRow& row, QueryScores& query) co
   for (std::size_t s = 0; s < keys; ++s) {
     query.weight[s] = weights[s * keys + static_cast<std::size_t>(row.t)];
   }
-  query.empty = false;
+  query.empty = matters_.contains({row.b, row.h});
 }
 
 void ContextRows::weights_of(const OutputRow& row, QueryScores& query) const {
@@ -259,7 +263,17 @@ Evaluator::Evaluator(const Dump& dump, int threads)
       arithmetic_(arithmetic_of(dump.ran_in, dump.ran_in)),
       threads_(threads > 0 ? threads : omp_get_max_threads()),
       width_(projected() ? dump.output->shape(2) : dump.shape.value_width) {
-  if (!projected() || !dump.output_projection) return;
+  const Tensor<double, 4>* context = dump.context ? &*dump.context : nullptr;
+  const auto elements = projected() ? dump.output->elements() : context->elements();
+  double sum = 0;
+  double count = 0;
+  for (const double element : elements) {
+    if (!std::isfinite(element)) continue;
+    sum += element * element;
+    ++count;
+  }
+  if (count > 0) smallest_unit_ = 0.01 * arithmetic_.output * std::sqrt(sum / count);
+  if (!dump.output_projection) return;
   const Tensor<double, 2>& weight = dump.output_projection->weight;
   projection_norm_ = Tensor<double, 1>({weight.shape(0)});
   for (Index i = 0; i < weight.shape(0); ++i) {
@@ -308,12 +322,22 @@ std::vector<double> Evaluator::weights(const Variant& variant, const OutputRow& 
   return query.weight;
 }
 
+double Evaluator::log_sum_exp(const Variant& variant, const OutputRow& row) const {
+  HeadTable table(dump_, heads_, variant);
+  const Scorer scorer(dump_, variant, table);
+  QueryScores query;
+  scorer.score(row.b, row.h, row.t, query);
+  scorer.weigh(row.h, query);
+  return query.log_sum_exp;
+}
+
 VariantRows Evaluator::rows(const Variant& variant, std::span<const OutputRow> wanted) const {
   const AttentionShape& shape = dump_.shape;
   const Index heads = shape.heads;
   const Index width = shape.value_width;
   const HeadOrder merge = variant.output.merge;
   const bool mean = variant.head_mean == HeadMean::Context;
+  const bool whole = projected() || variant.output.projection_extra;
   ContextRows context(*this, heads_, arithmetic_, variant, threads_);
 
   // Column `column` of merged token t of sample b: which row of a head, and which element of it.
@@ -334,8 +358,8 @@ VariantRows Evaluator::rows(const Variant& variant, std::span<const OutputRow> w
     for (Index h = 0; h < heads; ++h) context.want({row.b, h, row.t});
   };
   const auto for_each_column = [&](const OutputRow& row, const auto& visit) {
-    const Index first = projected() ? 0 : row.h * width;
-    const Index last = projected() ? heads * width : first + width;
+    const Index first = whole ? 0 : row.h * width;
+    const Index last = whole ? heads * width : first + width;
     for (Index column = first; column < last; ++column) {
       const auto [from, d] = source(row.b, row.t, column);
       visit(column - first, from, d);
@@ -355,7 +379,7 @@ VariantRows Evaluator::rows(const Variant& variant, std::span<const OutputRow> w
       Tensor<double, 2>({count, width_}), Tensor<double, 2>({count, width_}), {}, {}};
   result.log_sum_exp.resize(wanted.size());
   result.empty.resize(wanted.size());
-  const Index merged_width = projected() ? heads * width : width;
+  const Index merged_width = whole ? heads * width : width;
   Tensor<double, 2> merged({count, merged_width});
   Tensor<double, 2> variance({count, merged_width});
   for (Index i = 0; i < count; ++i) {
@@ -369,6 +393,7 @@ VariantRows Evaluator::rows(const Variant& variant, std::span<const OutputRow> w
           merged(i, column) += context.context(at, d) / static_cast<double>(heads);
           variance(i, column) += context.variance(at, d) / static_cast<double>(heads);
         }
+        last = from;
         return;
       }
       if (from != last) place = context.place(from);
@@ -376,20 +401,22 @@ VariantRows Evaluator::rows(const Variant& variant, std::span<const OutputRow> w
       merged(i, column) = context.context(place, d);
       variance(i, column) = context.variance(place, d);
     });
-    if (mean) place = context.place(row);
+    if (mean) place = context.place({last.b, 0, last.t});
     result.log_sum_exp[static_cast<std::size_t>(i)] =
         context.log_sum_exp[static_cast<std::size_t>(place)];
     result.empty[static_cast<std::size_t>(i)] = context.empty[static_cast<std::size_t>(place)] != 0;
   }
-  project(variant.output, merged, variance, result);
+  project(variant.output, wanted, merged, variance, result);
   return result;
 }
 
-void Evaluator::project(const OutputVariant& variant, const Tensor<double, 2>& merged,
-                        const Tensor<double, 2>& variance, VariantRows& result) const {
+void Evaluator::project(const OutputVariant& variant, std::span<const OutputRow> wanted,
+                        const Tensor<double, 2>& merged, const Tensor<double, 2>& variance,
+                        VariantRows& result) const {
   const Index count = merged.shape(0);
   const Index inner = merged.shape(1);
-  const bool copies = !projected() || variant.projection_missing;
+  const bool extra = variant.projection_extra;
+  const bool copies = !extra && (!projected() || variant.projection_missing);
   const auto& projection = dump_.output_projection;
   const double products =
       static_cast<double>(count * width_) * static_cast<double>(copies ? 1 : inner);
@@ -397,11 +424,12 @@ void Evaluator::project(const OutputVariant& variant, const Tensor<double, 2>& m
 #pragma omp parallel for num_threads(threads)
   for (Index i = 0; i < count; ++i) {
     double mean = 0;  // of the variance
-    double square_sum = 0;
+    double mean_square = 0;
     for (Index j = 0; j < inner; ++j) {
       mean += variance(i, j) / static_cast<double>(inner);
-      square_sum += square(merged(i, j)) / static_cast<double>(inner);
+      mean_square += square(merged(i, j)) / static_cast<double>(inner);
     }
+    const Index first = extra ? wanted[static_cast<std::size_t>(i)].h * width_ : 0;
     for (Index d = 0; d < width_; ++d) {
       double value = copies ? merged(i, d) : 0;
       double own = copies ? variance(i, d) : 0;
@@ -409,22 +437,23 @@ void Evaluator::project(const OutputVariant& variant, const Tensor<double, 2>& m
         const double* row = merged.data() + i * inner;
         const Tensor<double, 2>& weight = projection->weight;
         if (variant.projection_transposed) {
-          for (Index j = 0; j < inner; ++j) value += row[j] * weight(j, d);
+          for (Index j = 0; j < inner; ++j) value += row[j] * weight(j, first + d);
         } else {
-          const double* w = weight.data() + d * inner;
+          const double* w = weight.data() + (first + d) * inner;
 #pragma omp simd reduction(+ : value)
           for (Index j = 0; j < inner; ++j) value += row[j] * w[j];
         }
-        own =
-            projection_norm_(d) * (mean + square_sum * square(kRoundingRms * arithmetic_.compute) *
-                                              (1 + static_cast<double>(inner) / 2));
+        own = projection_norm_(first + d) *
+              (mean + mean_square * (square(kRoundingRms * arithmetic_.storage) +
+                                     square(kRoundingRms * arithmetic_.compute) *
+                                         (1 + static_cast<double>(inner) / 2)));
       }
-      if (projected() && projection && projection->bias) {
-        value += variant.bias_factor * (*projection->bias)(d);
+      if ((projected() || extra) && projection && projection->bias) {
+        value += variant.bias_factor * (*projection->bias)(first + d);
       }
       result.values(i, d) = activate(variant.activation, value);
       if (!copies) own += output_variance(arithmetic_, result.values(i, d));
-      result.units(i, d) = std::sqrt(own);
+      result.units(i, d) = std::max(std::sqrt(own), smallest_unit_);
     }
   }
 }

@@ -11,6 +11,9 @@
 
 namespace qkv {
 
+/// Multiplications below which starting threads costs more than they save.
+inline constexpr double kWorthThreads = 2e7;
+
 /// One row of `out`: of a head, or of all of them (h = 0) where the dump holds projected tokens.
 struct OutputRow {
   Index b = 0;
@@ -42,18 +45,23 @@ class Evaluator {
   VariantRows rows(const Variant& variant, std::span<const OutputRow> rows) const;
   /// Weights [S] of a row of a head, before anything is done to the context.
   std::vector<double> weights(const Variant& variant, const OutputRow& row) const;
+  /// Natural log-sum-exp of a row of a head.
+  double log_sum_exp(const Variant& variant, const OutputRow& row) const;
   /// How many rows of scores it takes to compute one row.
   double cost(const Variant& variant) const;
 
  private:
-  void project(const OutputVariant& variant, const Tensor<double, 2>& merged,
-               const Tensor<double, 2>& variance, VariantRows& result) const;
+  void project(const OutputVariant& variant, std::span<const OutputRow> wanted,
+               const Tensor<double, 2>& merged, const Tensor<double, 2>& variance,
+               VariantRows& result) const;
 
   const Dump& dump_;
   VariantHeads heads_;
   Arithmetic arithmetic_;
   int threads_;
   Index width_ = 0;
+  double smallest_unit_ =
+      0;  ///< next to the size of what the dump holds, 0 is as good as any small number
   Tensor<double, 1> projection_norm_;  ///< of each row of the output projection
 };
 

@@ -28,6 +28,28 @@ Index mapped(HeadMap map, const AttentionShape& shape, std::size_t tensor, Index
   return map == HeadMap::Modulo ? h % shape.kv_heads : h / shape.group();
 }
 
+/// A score to which the lowest number of a dtype was added so many times, rounded each time.
+double with_lowest(double score, int times, DType dtype) {
+  const auto add = [&](auto lowest) {
+    using T = decltype(lowest);
+    T sum = static_cast<T>(score);
+    for (int i = 0; i < times; ++i) {
+      sum = static_cast<T>(static_cast<double>(sum) + static_cast<double>(lowest));
+    }
+    return static_cast<double>(sum);
+  };
+  switch (dtype) {
+    case DType::Float16:
+      return add(Float16(-kLargestFloat16));
+    case DType::BFloat16:
+      return add(BFloat16(-0x1.fep127));
+    case DType::Float32:
+      return add(std::numeric_limits<float>::lowest());
+    default:
+      return add(std::numeric_limits<double>::lowest());
+  }
+}
+
 }  // namespace
 
 EmptyPolicy intended_policy(const Dump& dump) {
@@ -94,7 +116,9 @@ double Scorer::score_of(double product, Index b, Index h, Index t, Index s,
       added += v.bias_order == BiasOrder::Scaled ? scale * value : value;
     }
     if (dump_.alibi_slopes && v.alibi_factor != 0) {
-      const Index head = v.alibi_reversed ? dump_.shape.heads - 1 - h : h;
+      const Index head = v.alibi_head == AlibiHead::Own     ? h
+                         : v.alibi_head == AlibiHead::First ? 0
+                                                            : dump_.shape.heads - 1 - h;
       const Index position = t + corner_offset(dump_, v.alibi_corner, b);
       added -= v.alibi_factor * (*dump_.alibi_slopes)[static_cast<std::size_t>(head)] *
                std::fabs(static_cast<double>(position - s));
@@ -180,12 +204,16 @@ void Scorer::score(Index b, Index h, Index t, QueryScores& query) const {
     if (query.score[s] != -kInfinity) query.empty = false;
   }
   if (finite_fill || !query.empty) return;
-  if (policy_ != EmptyPolicy::Softmax && policy_ != EmptyPolicy::SoftmaxOfRest) return;
+  if (policy_ < EmptyPolicy::Softmax) return;
   query.unmasked.resize(count);
   for (std::size_t s = 0; s < count; ++s) {
     const double product = dot(q, query.key[s], shape.key_width);
     query.unmasked[s] = variant_.softmax.exponent *
                         score_of(product, b, h, t, static_cast<Index>(s), KeyVisibility{});
+    if (policy_ >= EmptyPolicy::AddedLowest) {
+      const DType dtype = policy_ == EmptyPolicy::AddedLowest ? dump_.ran_in : DType::Float32;
+      query.unmasked[s] = with_lowest(query.unmasked[s], query.visibility[s].hiding, dtype);
+    }
   }
 }
 
@@ -210,6 +238,8 @@ void Scorer::weigh_empty(QueryScores& query) const {
       break;
     case EmptyPolicy::Softmax:
     case EmptyPolicy::SoftmaxOfRest:
+    case EmptyPolicy::AddedLowest:
+    case EmptyPolicy::AddedLowestFloat32:
       for (std::size_t s = 0; s < count; ++s) {
         if (takes_part(s)) largest = std::max(largest, query.unmasked[s]);
       }

@@ -141,6 +141,7 @@ void apply(const RuleVariant& rule, bool complement_of_all, bool position_rule, 
     switch (rule.application) {
       case Application::Hide:
         key.hidden = true;
+        ++key.hiding;
         break;
       case Application::Fill:
         key.filled = true;

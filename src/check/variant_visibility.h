@@ -16,6 +16,7 @@ struct KeyVisibility {
   bool rest = true;     ///< the rules of position and documents leave it
   double fill = 0;
   double added = 0;
+  int hiding = 0;  ///< how many rules hide it
 };
 
 /// Where the diagonal of a rule lies in sample b.
