@@ -32,13 +32,14 @@ double weight_effect(double weight, double score_variance) {
   if (gap >= 2 * score_variance) {
     return square(weight) * (std::exp(2 * score_variance) - 2 * std::exp(score_variance / 2) + 1);
   }
-  // E[min(1, p·exp(δ))²]: the tail beyond the gap, and what is below it by Mills' ratio.
+  // The tail beyond the gap, where the weight grows by 1 − p, what is below it by Mills' ratio, and the half that lose it.
   const double deviation = std::sqrt(score_variance);
   const double at = gap / deviation;
   const double tail = std::erfc(at / std::numbers::sqrt2) / 2;
   const double density = std::exp(-at * at / 2) / std::sqrt(2 * std::numbers::pi);
   const double ratio = std::sqrt(std::numbers::pi / 2);
-  return tail + density * std::min(ratio, deviation / (2 * score_variance - gap));
+  const double gains = tail + density * std::min(ratio, deviation / (2 * score_variance - gap));
+  return square(1 - weight) * gains + square(weight) / 2;
 }
 
 /// Variance of a number that lies anywhere within half a spacing.
@@ -192,8 +193,7 @@ double log_sum_exp_variance(const Arithmetic& arithmetic, double log_sum_exp,
   for (std::size_t s = 0; s < weight.size(); ++s) {
     if (weight[s] == 0) continue;
     ++terms;
-    variance += weight_effect(weight[s], score_variance[s]) +
-                square(weight[s] * kRoundingRms * arithmetic.storage);
+    variance += square(weight[s]) * (score_variance[s] + square(kRoundingRms * arithmetic.storage));
   }
   // The logarithm makes an absolute error of the relative one of the sum.
   return variance + square(kRoundingRms * arithmetic.compute) * (1 + terms);
