@@ -44,6 +44,8 @@ class Diagnoser {
   void measure_intended();
   void screen_singles(const Screen& few, const Screen& more, bool challenge);
   void explain_rows(const Screen& few, const Screen& more, bool challenge, bool all);
+  std::vector<Hypothesis> nearest_singles();
+  void name_policy(Explanation& explanation) const;
   void add_input_causes(const InputCauses& inputs);
   std::vector<OutputRow> head_rows(const std::vector<OutputRow>& rows) const;
   void finish(const Screen& few, const Screen& more);
@@ -62,6 +64,15 @@ class Diagnoser {
   Trial intended_;  // on the rows that singles are tried on
   Diagnosis diagnosis_;
 };
+
+/// Both at once.
+void add_to(Cause& cause, const Cause& other) {
+  cause.ids.insert(cause.ids.end(), other.ids.begin(), other.ids.end());
+  std::sort(cause.ids.begin(), cause.ids.end());
+  cause.ids.erase(std::unique(cause.ids.begin(), cause.ids.end()), cause.ids.end());
+  cause.text += "; and " + other.text;
+  cause.parameters.insert(other.parameters.begin(), other.parameters.end());
+}
 
 /// Adds up distances of chunks.
 struct DistanceSum {
@@ -129,18 +140,34 @@ void Diagnoser::consider(Explanation explanation, const Screen& few, const Scree
   explanation.trial = tried(few);
   if (accepts(explanation.trial, 2)) {
     explanation.trial = tried(more);
+    if (policies) name_policy(explanation);
     // Rows without a key are a matter of the policy for them, and of nothing that changes nothing elsewhere.
     const bool elsewhere = !indistinguishable(
         more.contest(intended_, explanation.trial, intended_.rows.empty), dump_.ran_in);
     const bool about_empty = explanation.parts.size() == 1 &&
                              (explanation.parts[0].id == "M5" || explanation.parts[0].id == "M6");
-    if (accepts(explanation.trial, 1.25) && (elsewhere || about_empty) &&
-        decisive(more, explanation.trial)) {
+    if (explanation.parts.size() < 3 && accepts(explanation.trial, 1.25) &&
+        (elsewhere || about_empty) && decisive(more, explanation.trial)) {
       accepted_.push_back(std::move(explanation));
       return;
     }
   }
   rejected_.push_back(std::move(explanation));
+}
+
+/// Another policy than the intended one, in rows that are meant to be empty and no others, is a cause of its own.
+void Diagnoser::name_policy(Explanation& explanation) const {
+  const EmptyPolicy policy = explanation.trial.variant.empty;
+  const std::vector<bool>& empty = explanation.trial.rows.empty;
+  if (policy == EmptyPolicy::Intended) return;
+  for (std::size_t i = 0; i < empty.size(); ++i) {
+    if (empty[i] && !intended_.rows.empty[i]) return;
+  }
+  for (const Hypothesis& hypothesis : catalogue_.hypotheses) {
+    if (hypothesis.touches != stage::empty || hypothesis.variant().empty != policy) continue;
+    explanation.parts.push_back(hypothesis);
+    return;
+  }
 }
 
 void Diagnoser::screen_singles(const Screen& few, const Screen& more, bool challenge) {
@@ -225,10 +252,35 @@ void Diagnoser::explain_rows(const Screen& few, const Screen& more, bool challen
          promising_pairs(catalogue_, few, [&](double done) { report("pairs", done); })) {
       consider(std::move(pair), few, more);
     }
+    if (accepted_.empty()) {
+      const std::vector<Hypothesis> nearest = nearest_singles();
+      for (Explanation& pair : fitted_pairs(catalogue_, nearest, few, [&](double done) {
+             report("pairs with a free parameter", done);
+           })) {
+        consider(std::move(pair), few, more);
+      }
+    }
   }
+  const std::vector<OutputRow> rows = head_rows(more.rows());
   for (const Explanation& explanation : confirm(equal_best(more, std::move(accepted_)), all)) {
-    diagnosis_.causes.push_back(cause_of(explanation));
+    Cause cause = cause_of(explanation);
+    if (const auto base = cause_of_log_sum_exp(evaluator_, explanation.trial.variant, rows)) {
+      add_to(cause, *base);
+    }
+    diagnosis_.causes.push_back(std::move(cause));
   }
+}
+
+/// Discrete hypotheses that were rejected alone, the nearest first.
+std::vector<Hypothesis> Diagnoser::nearest_singles() {
+  std::stable_sort(rejected_.begin(), rejected_.end(),
+                   [](const auto& a, const auto& b) { return a.trial.score < b.trial.score; });
+  std::vector<Hypothesis> nearest;
+  for (const Explanation& explanation : rejected_) {
+    if (explanation.parts.size() == 1 && !explanation.fitted())
+      nearest.push_back(explanation.parts[0]);
+  }
+  return nearest;
 }
 
 /// q, k and v came out wrong, and perhaps what follows them did too.
@@ -239,11 +291,7 @@ void Diagnoser::add_input_causes(const InputCauses& inputs) {
   if (later.empty()) diagnosis_.causes = inputs.causes;
   for (const Cause& first : inputs.causes) {
     for (Cause cause : later) {
-      cause.ids.insert(cause.ids.end(), first.ids.begin(), first.ids.end());
-      std::sort(cause.ids.begin(), cause.ids.end());
-      cause.ids.erase(std::unique(cause.ids.begin(), cause.ids.end()), cause.ids.end());
-      cause.text = first.text + "; and " + cause.text;
-      cause.parameters.insert(first.parameters.begin(), first.parameters.end());
+      add_to(cause, first);
       diagnosis_.causes.push_back(std::move(cause));
     }
   }
@@ -271,7 +319,7 @@ Diagnosis Diagnoser::run(bool challenge) {
   add_input_causes(inputs);
   if (diagnosis_.causes.empty() && accepts(diagnosis_.intended, 1)) {
     diagnosis_.causes = causes_of_gradients(dump_);
-    if (const auto cause = cause_of_log_sum_exp(more, head_rows(sample.more))) {
+    if (const auto cause = cause_of_log_sum_exp(evaluator_, {}, head_rows(sample.more))) {
       diagnosis_.causes.push_back(*cause);
     }
   }

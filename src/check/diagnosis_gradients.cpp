@@ -45,9 +45,9 @@ class Backward {
       using Group = BackwardVariant::Group;
       const bool counts = variant.group == Group::Sum || variant.group == Group::Mean ||
                           (variant.group == Group::First ? g == 0 : g == group - 1);
-      const double share = !counts                          ? 0.0
+      const double share = !counts                        ? 0.0
                            : variant.group == Group::Mean ? 1 / static_cast<double>(group)
-                                                            : 1.0;
+                                                          : 1.0;
       add_head(variant, b, kv_head * group + g, g, share, result);
     }
     unturn(b, result);
@@ -140,8 +140,8 @@ double relative_error(const Dump& dump, const GroupGradients& got, Index b, Inde
 }  // namespace
 
 std::vector<Cause> causes_of_gradients(const Dump& dump) {
-  if (!dump.context_gradient || !dump.query_gradient || !dump.key_gradient || !dump.value_gradient ||
-      dump.qk_norm) {
+  if (!dump.context_gradient || !dump.query_gradient || !dump.key_gradient ||
+      !dump.value_gradient || dump.qk_norm) {
     return {};
   }
   using Group = BackwardVariant::Group;
@@ -164,7 +164,8 @@ std::vector<Cause> causes_of_gradients(const Dump& dump) {
   for (const Candidate& candidate : candidates) {
     double error = 0;
     for (const auto& [b, kv_head] : groups) {
-      error = std::max(error, relative_error(dump, backward.of_group(candidate.variant, b, kv_head), b, kv_head));
+      error = std::max(error, relative_error(dump, backward.of_group(candidate.variant, b, kv_head),
+                                             b, kv_head));
     }
     errors.push_back(error);
   }
@@ -180,7 +181,12 @@ std::vector<Cause> causes_of_gradients(const Dump& dump) {
     const bool named = std::any_of(causes.begin(), causes.end(), [&](const Cause& cause) {
       return cause.ids.front() == candidates[i].id;
     });
-    if (!named) causes.push_back({{candidates[i].id}, candidates[i].text, {}, {errors[i] / roundoff, errors[i] / roundoff}, false});
+    if (!named)
+      causes.push_back({{candidates[i].id},
+                        candidates[i].text,
+                        {},
+                        {errors[i] / roundoff, errors[i] / roundoff},
+                        false});
   }
   return causes;
 }

@@ -48,7 +48,8 @@ InputErrors errors_of(const Dump& dump, const VariantHeads& heads, Variant varia
     // Each tensor counts alike, however large its numbers are.
     squares += own_total > 0 ? own / own_total : own;
     total += 1;
-    errors.largest = std::max(errors.largest, own_total > 0 ? largest / std::sqrt(own_total) : largest);
+    errors.largest =
+        std::max(errors.largest, own_total > 0 ? largest / std::sqrt(own_total) : largest);
   }
   errors.relative = std::sqrt(squares / total);
   return errors;
@@ -78,7 +79,8 @@ InputCauses causes_of_inputs(const Dump& dump, const Catalogue& catalogue) {
   }
   if (tried.empty()) return result;
   std::stable_sort(tried.begin(), tried.end(), [](const Tried& a, const Tried& b) {
-    return a.relative != b.relative ? a.relative < b.relative : a.hypothesis->rank < b.hypothesis->rank;
+    return a.relative != b.relative ? a.relative < b.relative
+                                    : a.hypothesis->rank < b.hypothesis->rank;
   });
   const double nearest = tried.front().relative;
   result.differ = intended > allowed || intended > 1.5 * nearest + 0.2 * roundoff;
@@ -91,9 +93,9 @@ InputCauses causes_of_inputs(const Dump& dump, const Catalogue& catalogue) {
     return a.hypothesis->rank < b.hypothesis->rank;
   });
   for (const Tried& other : equal) {
-    const bool named = std::any_of(result.causes.begin(), result.causes.end(), [&](const Cause& cause) {
-      return cause.ids.front() == other.hypothesis->id;
-    });
+    const bool named =
+        std::any_of(result.causes.begin(), result.causes.end(),
+                    [&](const Cause& cause) { return cause.ids.front() == other.hypothesis->id; });
     if (named) continue;
     const double units = other.relative / (kRoundingRms * roundoff);
     result.causes.push_back({{other.hypothesis->id},

@@ -19,8 +19,9 @@ InputCauses causes_of_inputs(const Dump& dump, const Catalogue& catalogue);
 /// D1, where a second run on the same inputs gave something else; `intended` is of the rows of `screen`.
 std::optional<Cause> cause_of_second_run(const Screen& screen, const Trial& intended);
 
-/// N2 of the log-sum-exp alone; `intended` is right about out.
-std::optional<Cause> cause_of_log_sum_exp(const Screen& screen, const std::vector<OutputRow>& rows);
+/// N2 of the log-sum-exp alone, where `variant` is right about out; `rows` are of heads.
+std::optional<Cause> cause_of_log_sum_exp(const Evaluator& evaluator, const Variant& variant,
+                                          const std::vector<OutputRow>& rows);
 
 /// G2 and B1 of a dump whose out is right.
 std::vector<Cause> causes_of_gradients(const Dump& dump);

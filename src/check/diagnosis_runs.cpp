@@ -49,17 +49,22 @@ std::optional<Cause> cause_of_second_run(const Screen& screen, const Trial& inte
     const Dump& dump = evaluator.dump();
     const Index head = row.h / dump.shape.group();
     for (std::size_t d = 0; d < first.size(); ++d) {
-      const double error = first[d] - intended.rows.values(static_cast<Index>(i), static_cast<Index>(d));
+      const double error =
+          first[d] - intended.rows.values(static_cast<Index>(i), static_cast<Index>(d));
       noise += error * error;
       for (std::size_t s = 0; s < weights.size(); ++s) {
-        const double term = weights[s] == 0 ? 0 : weights[s] * dump.value(row.b, head, static_cast<Index>(s), static_cast<Index>(d));
+        const double term = weights[s] == 0
+                                ? 0
+                                : weights[s] * dump.value(row.b, head, static_cast<Index>(s),
+                                                          static_cast<Index>(d));
         expected += term * term;
       }
     }
   }
   // A race spoils some rows of one run; dropout spoils nearly all of both.
   if (rows == 0 || unequal < 0.3 * rows || wrong < 0.3 * rows) return std::nullopt;
-  Cause cause{{"D1"}, "dropout is active: two runs on the same inputs differ in most rows", {}, {}, false};
+  Cause cause{
+      {"D1"}, "dropout is active: two runs on the same inputs differ in most rows", {}, {}, false};
   if (expected > 0 && std::isfinite(noise)) {
     const double ratio = noise / expected;  // r / (1 − r)
     cause.parameters["rate"] = ratio / (1 + ratio);
@@ -67,8 +72,8 @@ std::optional<Cause> cause_of_second_run(const Screen& screen, const Trial& inte
   return cause;
 }
 
-std::optional<Cause> cause_of_log_sum_exp(const Screen& screen, const std::vector<OutputRow>& rows) {
-  const Evaluator& evaluator = screen.evaluator();
+std::optional<Cause> cause_of_log_sum_exp(const Evaluator& evaluator, const Variant& variant,
+                                          const std::vector<OutputRow>& rows) {
   const Dump& dump = evaluator.dump();
   if (!dump.log_sum_exp) return std::nullopt;
   const double roundoff = unit_roundoff(dump.ran_in);
@@ -79,7 +84,7 @@ std::optional<Cause> cause_of_log_sum_exp(const Screen& screen, const std::vecto
   double count = 0;
   for (const OutputRow& row : rows) {
     const double recorded = (*dump.log_sum_exp)(row.b, row.h, row.t);
-    const double natural = evaluator.log_sum_exp({}, row);
+    const double natural = evaluator.log_sum_exp(variant, row);
     if (!std::isfinite(recorded) || !std::isfinite(natural)) continue;
     const double unit = roundoff * (1 + 4 * std::fabs(natural));
     of_right = std::max(of_right, std::fabs(recorded - right * natural) / unit);
@@ -109,7 +114,8 @@ std::vector<std::string> facts_of(const Screen& screen, const Trial& intended) {
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const bool is_wrong = screen.row_rms(intended, i) > 5;
     const auto recorded = evaluator.recorded(rows[i]);
-    const bool nan = std::any_of(recorded.begin(), recorded.end(), [](double x) { return std::isnan(x); });
+    const bool nan =
+        std::any_of(recorded.begin(), recorded.end(), [](double x) { return std::isnan(x); });
     not_numbers += nan;
     wrong += is_wrong;
     for (auto* counts : {&heads[rows[i].h], &samples[rows[i].b]}) {
@@ -141,7 +147,8 @@ std::vector<std::string> facts_of(const Screen& screen, const Trial& intended) {
   if (!evaluator.projected()) say_right("heads", heads);
   say_right("samples", samples);
   if (square > 0) {
-    facts.push_back(fmt::format("the multiple of what was meant that is nearest is {:.4g}", product / square));
+    facts.push_back(
+        fmt::format("the multiple of what was meant that is nearest is {:.4g}", product / square));
   }
   return facts;
 }

@@ -222,6 +222,9 @@ Expected expected_results(const Dump& dump, DType stored_in) {
   allocate(dump, expected);
 
   const Index group = std::max<Index>(plan.shape.group(), 1);
+  // A sink takes all the weight of a row that sees no key: nothing is left to be a mean or not a number.
+  const bool takes_all = dump.sink && dump.empty_row != EmptyRow::Any;
+  const EmptyRow policy = takes_all ? EmptyRow::Zero : dump.empty_row;
   ExpectedHead one(plan.shape);
   for (Index b = 0; b < plan.shape.batch; ++b) {
     for (Index h = 0; h < plan.shape.heads; ++h) {
@@ -236,7 +239,7 @@ Expected expected_results(const Dump& dump, DType stored_in) {
             one.scores.visible.elements().subspan(static_cast<std::size_t>(t * plan.shape.keys),
                                                   static_cast<std::size_t>(plan.shape.keys));
         if (std::find(visible.begin(), visible.end(), true) == visible.end()) {
-          fill_empty_row(dump.empty_row, one, t, expected);
+          fill_empty_row(policy, one, t, expected);
           continue;
         }
         score_row(inputs, plan, dump.scores.has_value(), t, one, expected);

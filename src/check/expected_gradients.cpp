@@ -97,6 +97,7 @@ void add_output_variance(const Arithmetic& arithmetic, Index terms, Rounded<4>& 
 
 /// Rows without a key give the mean of all values under a finite fill, and their gradients go back to all of them; NaN spreads.
 void add_empty_rows(const Dump& dump, Expected& expected) {
+  if (dump.sink) return;  // it takes all the weight
   const auto& shape = dump.shape;
   const Index group = std::max<Index>(shape.group(), 1);
   for (Index b = 0; b < shape.batch; ++b) {

@@ -55,7 +55,7 @@ int Explanation::rank() const {
                        empty == EmptyPolicy::MeanOfRest;
   int rank = strange ? 45 : 0;
   for (const Hypothesis& part : parts) rank = std::max(rank, part.rank);
-  return rank;
+  return rank + 100 * (static_cast<int>(parts.size()) - 1);
 }
 
 bool Explanation::fitted() const {
@@ -94,11 +94,13 @@ std::vector<Explanation> equal_best(const Screen& screen, std::vector<Explanatio
   std::vector<Explanation> named;
   for (Explanation& explanation : equal) {
     const bool fitted = explanation.fitted();
-    const bool superfluous = std::any_of(named.begin(), named.end(), [&](const Explanation& other) {
-      return other.ids() == explanation.ids() ||
-             (fitted && !other.fitted() && (other.touches() & explanation.touches()) != 0 &&
-              explanation.touches() != stage::tail);
-    });
+    const bool more_parts = !named.empty() && explanation.parts.size() > named.front().parts.size();
+    const bool superfluous =
+        more_parts || std::any_of(named.begin(), named.end(), [&](const Explanation& other) {
+          return other.ids() == explanation.ids() ||
+                 (fitted && !other.fitted() && (other.touches() & explanation.touches()) != 0 &&
+                  explanation.touches() != stage::tail);
+        });
     if (!superfluous) named.push_back(std::move(explanation));
   }
   return named;

@@ -11,8 +11,11 @@ namespace {
 
 class Fit {
  public:
-  Fit(const Hypothesis& hypothesis, const Variant& base)
-      : hypothesis_(hypothesis), free_(*hypothesis.free), base_(base) {}
+  Fit(const Hypothesis& hypothesis, const Variant& base, bool coarsely)
+      : hypothesis_(hypothesis),
+        free_(*hypothesis.free),
+        grid_(coarsely ? free_.coarse_grid() : free_.grid),
+        base_(base) {}
 
   Variant variant(double value) const {
     Variant result = hypothesis_.variant(base_);
@@ -22,12 +25,12 @@ class Fit {
 
   /// The best values of the grid, the best first.
   std::vector<double> coarse(const Screen& screen, std::size_t count) const {
-    std::vector<std::pair<double, double>> tried(free_.grid.size());
+    std::vector<std::pair<double, double>> tried(grid_.size());
     const auto values = static_cast<Index>(tried.size());
     const bool worth = screen.products() * static_cast<double>(values) > kWorthThreads;
 #pragma omp parallel for schedule(dynamic) if (worth)
     for (Index i = 0; i < values; ++i) {
-      const double value = free_.grid[static_cast<std::size_t>(i)];
+      const double value = grid_[static_cast<std::size_t>(i)];
       tried[static_cast<std::size_t>(i)] = {screen.trial(variant(value)).score, value};
     }
     const std::size_t kept = std::min(count, tried.size());
@@ -68,6 +71,7 @@ class Fit {
  private:
   const Hypothesis& hypothesis_;
   const FreeParameter& free_;
+  std::vector<double> grid_;
   Variant base_;
 };
 
@@ -84,13 +88,14 @@ double rounded(const Fit& fit, const Screen& screen, double value, double score)
 }  // namespace
 
 std::optional<Hypothesis> fit(const Hypothesis& hypothesis, const Variant& base, const Screen& few,
-                              const Screen& more) {
-  const Fit fit(hypothesis, base);
+                              const Screen& more, bool coarsely) {
+  const Fit fit(hypothesis, base, coarsely);
   // Long grids are for one or two rows.
   std::vector<OutputRow> first = few.rows();
   if (fit.free().grid.size() > 200 && first.size() > 2) first.resize(2);
   const Screen glance(few.evaluator(), first);
-  const std::vector<double> starts = fit.coarse(glance, fit.free().integer ? 6 : 3);
+  const std::size_t kept = coarsely ? 1 : fit.free().integer ? 6 : 3;
+  const std::vector<double> starts = fit.coarse(glance, kept);
   if (starts.empty()) return std::nullopt;
   double best = starts.front();
   double nearest = std::numeric_limits<double>::infinity();

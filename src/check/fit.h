@@ -6,8 +6,8 @@
 
 namespace qkv {
 
-/// The hypothesis with its parameter fixed at the best value, on top of `base`. Nothing where no value comes near.
+/// `coarsely` tries a few values only, and refines the best. The hypothesis with its parameter fixed at the best value, on top of `base`. Nothing where no value comes near.
 std::optional<Hypothesis> fit(const Hypothesis& hypothesis, const Variant& base, const Screen& few,
-                              const Screen& more);
+                              const Screen& more, bool coarsely = false);
 
 }  // namespace qkv

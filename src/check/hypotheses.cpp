@@ -1,6 +1,7 @@
 #include "check/hypotheses.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "check/hypothesis_list.h"
 
@@ -53,6 +54,23 @@ std::string what_is_lacking(const Dump& dump, const std::string& id) {
 }
 
 }  // namespace
+
+std::vector<double> FreeParameter::coarse_grid() const {
+  constexpr std::size_t kValues = 32;
+  if (grid.size() <= kValues) return grid;
+  std::vector<double> coarse;
+  if (integer) {
+    // Mistakes by a few are the likely ones.
+    coarse = grid;
+    std::stable_sort(coarse.begin(), coarse.end(),
+                     [](double a, double b) { return std::fabs(a) < std::fabs(b); });
+    coarse.resize(kValues);
+    return coarse;
+  }
+  for (std::size_t i = 0; i < kValues; ++i)
+    coarse.push_back(grid[i * (grid.size() - 1) / (kValues - 1)]);
+  return coarse;
+}
 
 const std::vector<std::string>& catalogue_ids() {
   static const std::vector<std::string> ids{

@@ -33,6 +33,9 @@ struct FreeParameter {
   bool integer = false;      ///< else refined between the neighbours of the best
   bool logarithmic = false;
   std::function<void(Variant&, double)> set;
+
+  /// A few values of the grid, for where it is tried beside many other things.
+  std::vector<double> coarse_grid() const;
 };
 
 struct Hypothesis {

@@ -90,7 +90,8 @@ class MaskList {
     add_for_parts("M4", 18, "{} is added as 0 and 1: hidden scores grow by 1",
                   fill(Application::Add, 1));
     add_for_parts("M4", 60, "{} adds -1e-9: hidden scores stay", fill(Application::Add, -1e-9));
-    for (const double value : {-1e9, -1e4, -1e3, -100.0, -50.0, -10.0, -1.0, 1.0, 10.0, 1e4, 1e9}) {
+    for (const double value :
+         {-1e9, -1e4, -1e3, -100.0, -50.0, -20.0, -10.0, -1.0, 1.0, 10.0, 1e4, 1e9}) {
       finite_fill(value);
     }
     std::vector<double> grid;
@@ -121,7 +122,7 @@ class MaskList {
 
   void empty_rows() {
     const auto policy = [&](EmptyPolicy empty, const char* text) {
-      add("M6", 40, stage::empty, fmt::format("a row that sees no key gives {}", text),
+      add("M6", 19, stage::empty, fmt::format("a row that sees no key gives {}", text),
           [empty](Variant& v) { v.empty = empty; });
     };
     policy(EmptyPolicy::NaN, "NaN");

@@ -90,7 +90,8 @@ class ScoreList {
       }
     }
     if (dump_.shape.queries == dump_.shape.keys && dump_.shape.queries > 1) {
-      add("X2", 16, stage::transposed, "the weights are transposed before they meet the values",
+      add("X2", 16, stage::transposed | stage::axis,
+          "the weights are transposed before they meet the values",
           [](Variant& v) { v.softmax.transposed = true; });
     }
     add("N2", 11, stage::exponent, "2^s stands for e^s: the scores were not multiplied by log2(e)",

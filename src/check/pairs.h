@@ -12,4 +12,9 @@ namespace qkv {
 std::vector<Explanation> promising_pairs(const Catalogue& catalogue, const Screen& few,
                                          const std::function<void(double)>& progress);
 
+/// Pairs of one of `nearest`, the likeliest first, and a hypothesis with a free parameter.
+std::vector<Explanation> fitted_pairs(const Catalogue& catalogue,
+                                      const std::vector<Hypothesis>& nearest, const Screen& few,
+                                      const std::function<void(double)>& progress);
+
 }  // namespace qkv

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <stdexcept>
 
 #include "base/rounding.h"
@@ -22,13 +23,23 @@ constexpr double kWeightRoundings = 2;
 
 constexpr double square(double x) { return x * x; }
 
-/// Mean of (exp(δ) − 1)² where δ is normal with this variance; at most what turns a weight into 1.
+/// Mean square of what a normal error δ of a score makes of its weight p: p·δ while δ is small, then p·(exp(δ) − 1), and 1 where
+/// the key overtakes all others: exp(δ) > 1/p.
 double weight_effect(double weight, double score_variance) {
-  double effect = score_variance;
-  if (score_variance > 0.01) {
-    effect = std::exp(2 * score_variance) - 2 * std::exp(score_variance / 2) + 1;
+  constexpr double kSmall = 0.01;
+  if (score_variance <= kSmall || weight == 0) return square(weight) * score_variance;
+  const double gap = -std::log(weight);
+  if (gap >= 2 * score_variance) {
+    return square(weight) * (std::exp(2 * score_variance) - 2 * std::exp(score_variance / 2) + 1);
   }
-  return std::min(square(weight) * effect, 1.0);
+  // The tail beyond the gap, where the weight grows by 1 − p, what is below it by Mills' ratio, and the half that lose it.
+  const double deviation = std::sqrt(score_variance);
+  const double at = gap / deviation;
+  const double tail = std::erfc(at / std::numbers::sqrt2) / 2;
+  const double density = std::exp(-at * at / 2) / std::sqrt(2 * std::numbers::pi);
+  const double ratio = std::sqrt(std::numbers::pi / 2);
+  const double gains = tail + density * std::min(ratio, deviation / (2 * score_variance - gap));
+  return square(1 - weight) * gains + square(weight) / 2;
 }
 
 /// Variance of a number that lies anywhere within half a spacing.
@@ -75,6 +86,7 @@ Arithmetic arithmetic_of(DType ran_in, DType stored_in) {
           .compute = std::min(own, kFloat32Roundoff),
           .output = std::max(own, unit_roundoff(stored_in)),
           .storage_spacing = smallest(ran_in),
+          .storage_largest = largest(ran_in),
           .output_spacing = std::max(smallest(ran_in), smallest(stored_in)),
           .output_largest = std::min(largest(ran_in), largest(stored_in))};
 }
@@ -118,9 +130,10 @@ void score_variance(const Arithmetic& arithmetic, const ScoreRow& row, std::span
     }
     const double added = row.added.empty() ? 0 : row.added[s];
     const double magnitude = std::max({std::fabs(row.scale * sum), std::fabs(row.score[s]), added});
-    variance[s] =
-        scale * (entering + sum_variance(arithmetic, squares, sum, static_cast<Index>(width))) +
-        storage_variance(arithmetic, magnitude, roundings);
+    variance[s] = scale * sum_variance(arithmetic, squares, sum, static_cast<Index>(width));
+    // A product that overflows is one that a right kernel kept in its wider arithmetic, unscaled.
+    if (std::fabs(sum) > arithmetic.storage_largest) continue;
+    variance[s] += scale * entering + storage_variance(arithmetic, magnitude, roundings);
   }
 }
 
@@ -180,8 +193,7 @@ double log_sum_exp_variance(const Arithmetic& arithmetic, double log_sum_exp,
   for (std::size_t s = 0; s < weight.size(); ++s) {
     if (weight[s] == 0) continue;
     ++terms;
-    variance += weight_effect(weight[s], score_variance[s]) +
-                square(weight[s] * kRoundingRms * arithmetic.storage);
+    variance += square(weight[s]) * (score_variance[s] + square(kRoundingRms * arithmetic.storage));
   }
   // The logarithm makes an absolute error of the relative one of the sum.
   return variance + square(kRoundingRms * arithmetic.compute) * (1 + terms);

@@ -9,7 +9,7 @@
 //   δo   = Σ_j p_j·(v_j − o)·δs_j + Σ_j δp_j·v_j + Σ_j p_j·δv_j + rounding of o
 //
 // The first term of δo is the derivative of the softmax, δp_j the rounding of the weight itself, which no normalisation follows.
-// Where scores are so large that e_j is no longer small, exp(δs_j) − 1 stands for δs_j: its variance is that of a log-normal number.
+// Where scores are so large that e_j is no longer small, what δs_j makes of the weight is that of a log-normal number, at most 1.
 // Sources: the model of one rounding in base/rounding.h; Higham, "Accuracy and Stability of Numerical Algorithms" (2002), ch. 2
 // (gradual underflow, 2.8), 3 and 4 (sums).
 #pragma once
@@ -27,6 +27,7 @@ struct Arithmetic {
   double compute = 0;  ///< of its sums: float32 where it stores 16 bits
   double output = 0;   ///< of the results in the file: the coarser of its own and the file's dtype
   double storage_spacing = 0;  ///< distance of the smallest numbers: underflow, gradual or not
+  double storage_largest = 0;  ///< what is larger has not been stored by a right kernel
   double output_spacing = 0;
   double output_largest = 0;  ///< larger results become infinite
 };

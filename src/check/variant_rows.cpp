@@ -134,7 +134,7 @@ class ContextRows {
   HeadTable table_;
   Scorer scorer_;
   std::map<OutputRow, Index> places_;
-  /// Of a head, where the softmax or the sum ran along the queries: log Σ exp of each key, or all weights [T,S].
+  /// Of a head, where the softmax or the sum ran along the queries: log Σ exp of each key, or all weights and scores [T,2,S].
   std::map<std::pair<Index, Index>, std::vector<double>> norms_;
   std::set<std::pair<Index, Index>>
       matters_;  ///< heads whose transposed weights hold those of rows without a key
@@ -160,6 +160,7 @@ void ContextRows::normalise_columns() {
       } else {
         scorer_.weigh(head.second, query);
         norm.insert(norm.end(), query.weight.begin(), query.weight.end());
+        norm.insert(norm.end(), query.score.begin(), query.score.end());
         if (query.empty) {
 #pragma omp critical(qkv_empty_rows)
           matters_.insert(head);
@@ -177,7 +178,8 @@ void ContextRows::transpose_weights(const OutputRow& row, QueryScores& query) co
   const std::size_t keys = query.score.size();
   query.weight.resize(keys);
   for (std::size_t s = 0; s < keys; ++s) {
-    query.weight[s] = weights[s * keys + static_cast<std::size_t>(row.t)];
+    query.weight[s] = weights[2 * s * keys + static_cast<std::size_t>(row.t)];
+    query.score[s] = weights[(2 * s + 1) * keys + static_cast<std::size_t>(row.t)];
   }
   query.empty = matters_.contains({row.b, row.h});
 }

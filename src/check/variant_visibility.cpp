@@ -148,7 +148,7 @@ void apply(const RuleVariant& rule, bool complement_of_all, bool position_rule, 
         key.fill = rule.value;
         break;
       case Application::Add:
-        key.added += rule.value;
+        key.added = rule.value;  // rules that are added together are added once
         break;
       case Application::AfterSoftmax:
         key.erased = true;

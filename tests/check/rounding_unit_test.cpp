@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <vector>
@@ -144,15 +145,29 @@ TEST(RoundingUnit, ARowThatStoresEveryStep) {
   }
 }
 
-TEST(RoundingUnit, AWeightThatMovesFarIsBoundedByOne) {
-  const Arithmetic arithmetic = arithmetic_of(DType::BFloat16, DType::BFloat16);
-  const std::vector<double> weight = {0.5, 0.5};
-  const std::vector<double> score = {100, 100};  // scores that rounding leaves nothing of
-  const std::vector<double> value = {1, -1};
-  const std::vector<double> context = {0};
-  std::vector<double> variance(1);
-  context_variance(arithmetic, {weight, score, value, {}, context}, variance);
-  EXPECT_NEAR(variance[0], 2, 1e-3);
+TEST(RoundingUnit, AScoreWithALargeErrorMovesItsWeightAsFarAsItCan) {
+  // The share of key 1, whose score has a normal error: p' = min(1, p·exp(δ)), by drawing it.
+  const Arithmetic arithmetic = arithmetic_of(DType::Float64, DType::Float64);
+  for (const double deviation : {0.3, 1.0, 4.0, 10.0}) {
+    for (const double gap : {0.7, 3.0, 12.0}) {
+      Normal normal;
+      double moved = 0;
+      constexpr int kCount = 200'000;
+      for (int i = 0; i < kCount; ++i) {
+        const double p = std::exp(-gap);
+        moved += std::pow(std::min(1.0, p * std::exp(deviation * normal())) - p, 2) / kCount;
+      }
+      const std::vector<double> weight = {std::exp(-gap)};
+      const std::vector<double> score = {deviation * deviation};
+      const std::vector<double> value = {1};
+      const std::vector<double> context = {0};
+      std::vector<double> variance(1);
+      context_variance(arithmetic, {weight, score, value, {}, context}, variance);
+      if (moved < 1e-9) continue;  // too rare to be drawn
+      EXPECT_LT(std::sqrt(variance[0] / moved), 1.7) << deviation << " " << gap;
+      EXPECT_GT(std::sqrt(variance[0] / moved), 0.8) << deviation << " " << gap;
+    }
+  }
 }
 
 }  // namespace

@@ -151,6 +151,19 @@ TEST(Verdict, ARowWithoutAKeyGivesWhatThePolicySays) {
   EXPECT_FALSE(matches(with_nan, EmptyRow::Zero));
 }
 
+TEST(Verdict, ASinkTakesAllOfARowWithoutAKey) {
+  Dump dump = random_dump<float>();
+  dump.rules.lengths = {19, 0};
+  answer<float>(dump);  // sample 1 gives 0
+  dump.sink = Tensor<double, 1>({4});
+  for (double& sink : dump.sink->elements()) sink = -100;  // next to nothing in the other rows
+  dump.log_sum_exp.reset();
+  for (const EmptyRow policy : {EmptyRow::Zero, EmptyRow::Mean, EmptyRow::NaN, EmptyRow::Any}) {
+    dump.empty_row = policy;
+    EXPECT_TRUE(judge(dump, DType::Float32).matches);
+  }
+}
+
 TEST(Verdict, LogSumExpHasABase) {
   Dump dump = random_dump<double>();
   dump.log_sum_exp_base2 = true;
