@@ -36,7 +36,8 @@ std::string ruler(std::size_t cells, Index rows_per_cell) {
   for (std::size_t at = 0; at < cells; at += 10) {
     const std::string number = fmt::format("{}", static_cast<Index>(at) * rows_per_cell);
     if (at + number.size() > std::max<std::size_t>(cells, number.size())) break;
-    text = lab::pad_right(std::move(text), at) + number;
+    text = lab::pad_right(std::move(text), at);
+    text += number;
   }
   return text;
 }

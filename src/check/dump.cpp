@@ -36,7 +36,8 @@ void check_projected_size(const TensorFile& file, const AttentionShape& shape) {
   constexpr double kMostPerElement = 64;
   double in_file = 0;
   for (const auto& [name, tensor] : file.tensors) {
-    in_file += static_cast<double>(tensor.bytes().size() / size_of(tensor.dtype()));
+    const std::size_t elements = tensor.bytes().size() / size_of(tensor.dtype());
+    in_file += static_cast<double>(elements);
   }
   const auto size = [](Index extent) { return static_cast<double>(extent); };
   const double projected =

@@ -165,6 +165,7 @@ void settle(std::vector<Fit>& fits, Value DumpReading::*member,
     }
   }
   std::vector<std::string_view> names;
+  names.reserve(fitting.size());
   for (const Value value : fitting) names.push_back(name_in(choices, value));
   const bool is_default = fitting.front() == candidates.front();
   if (!is_default && fitting.size() > 1) {
@@ -213,6 +214,7 @@ void settle_out_layout(const TensorFile& file, const DumpText& text, std::vector
            same_order(first.reading.shape, first.reading.out_layout, fit.reading.out_layout);
   });
   std::vector<std::string_view> names;
+  names.reserve(fits.size());
   for (const Fit& fit : fits) names.push_back(name_of(fit.reading.out_layout));
   if (fits.size() > 1) {
     fail_dump("out", fmt::format("{} fits {}: say which with out_layout",

@@ -100,7 +100,7 @@ void read_documents(const DumpTensors& tensors, const AttentionShape& shape, Dum
                           shape.batch, shape.keys, shape.queries));
   }
   rules.key_documents = rules.query_documents;
-  inferred.push_back("key_documents: those of the queries");
+  inferred.emplace_back("key_documents: those of the queries");
 }
 
 Tensor<Index, 2> counted(Index batch, Index tokens) {
@@ -173,7 +173,7 @@ std::optional<DumpRotary> read_dump_rotary(const DumpTensors& tensors, const Dum
   const DumpChoices<RotaryPairing> pairings = {{"halves", RotaryPairing::Halves},
                                                {"interleaved", RotaryPairing::Interleaved}};
   rotary.options.pairing = text.choice("rotary_pairing", pairings).value_or(RotaryPairing::Halves);
-  if (!text.has("rotary_pairing")) inferred.push_back("rotary_pairing: halves");
+  if (!text.has("rotary_pairing")) inferred.emplace_back("rotary_pairing: halves");
 
   const bool has_query = tensors.has("query_positions");
   const bool has_key = tensors.has("key_positions");
@@ -187,13 +187,13 @@ std::optional<DumpRotary> read_dump_rotary(const DumpTensors& tensors, const Dum
   if (has_key) rotary.key_positions = tensors.integer_rows("key_positions", shape.batch);
   if (!has_query) {
     rotary.query_positions = has_key ? rotary.key_positions : counted(shape.batch, shape.queries);
-    inferred.push_back(has_key ? "query_positions: those of the keys"
-                               : "query_positions: 0, 1, 2, …");
+    inferred.emplace_back(has_key ? "query_positions: those of the keys"
+                                  : "query_positions: 0, 1, 2, …");
   }
   if (!has_key) {
     rotary.key_positions = is_square ? rotary.query_positions : counted(shape.batch, shape.keys);
-    inferred.push_back(is_square ? "key_positions: those of the queries"
-                                 : "key_positions: 0, 1, 2, …");
+    inferred.emplace_back(is_square ? "key_positions: those of the queries"
+                                    : "key_positions: 0, 1, 2, …");
   }
   return rotary;
 }
@@ -209,13 +209,13 @@ std::optional<DumpQkNorm> read_dump_qk_norm(const DumpTensors& tensors, const Du
   DumpQkNorm norm;
   norm.query_weight = tensors.optional_numbers<1>("q_norm");
   norm.key_weight = tensors.optional_numbers<1>("k_norm");
-  if (!has_query) inferred.push_back("q_norm: 1 everywhere");
-  if (!has_key) inferred.push_back("k_norm: 1 everywhere");
+  if (!has_query) inferred.emplace_back("q_norm: 1 everywhere");
+  if (!has_key) inferred.emplace_back("k_norm: 1 everywhere");
   if (const auto epsilon = text.number("qk_norm_epsilon")) {
     if (*epsilon < 0) DumpText::fail("qk_norm_epsilon", "0 or more", *text.text("qk_norm_epsilon"));
     norm.epsilon = *epsilon;
   } else {
-    inferred.push_back("qk_norm_epsilon: 1e-6");
+    inferred.emplace_back("qk_norm_epsilon: 1e-6");
   }
   const DumpChoices<bool> orders = {{"before-rotary", false}, {"after-rotary", true}};
   norm.after_rotary = text.choice("qk_norm_order", orders).value_or(false);

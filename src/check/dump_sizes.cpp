@@ -16,12 +16,14 @@ std::string_view symbol(DumpSize size) { return kSymbols[static_cast<std::size_t
 
 std::string symbols(const DumpAxis& axis) {
   std::vector<std::string_view> names;
+  names.reserve(axis.size());
   for (const DumpSize size : axis) names.push_back(symbol(size));
   return fmt::format("{}", fmt::join(names, "·"));
 }
 
 std::string symbols(const std::vector<DumpAxis>& axes) {
   std::vector<std::string> names;
+  names.reserve(axes.size());
   for (const DumpAxis& axis : axes) names.push_back(symbols(axis));
   return fmt::format("[{}]", fmt::join(names, ", "));
 }

@@ -39,8 +39,7 @@ inline std::span<const double> row_of(const Tensor<double, 4>& tensor, Index b, 
 
 /// Adds this head's part of the variances of the gradients to `expected`, where the dump has them.
 void add_gradient_variances(const Dump& dump, const AttentionInputs<double>& inputs,
-                            const AttentionPlan& plan, const ExpectedHead& head,
-                            Expected& expected);
+                            const AttentionPlan& plan, const ExpectedHead& one, Expected& expected);
 /// The gradients themselves, and their way back through rotary positions and QK-norm.
 void finish_gradients(const Dump& dump, const AttentionInputs<double>& inputs, Expected& expected);
 

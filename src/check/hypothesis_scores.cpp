@@ -208,14 +208,15 @@ class ScoreList {
  private:
   static std::vector<double> logarithmic(double first, double last, int count) {
     std::vector<double> grid;
+    grid.reserve(static_cast<std::size_t>(count));
     for (int i = 0; i < count; ++i) {
       grid.push_back(first * std::pow(last / first, static_cast<double>(i) / (count - 1)));
     }
     return grid;
   }
   static std::vector<double> both_signs(const std::vector<double>& positive) {
-    std::vector<double> grid;
-    for (auto i = positive.rbegin(); i != positive.rend(); ++i) grid.push_back(-*i);
+    std::vector<double> grid(positive.rbegin(), positive.rend());
+    for (double& value : grid) value = -value;
     grid.insert(grid.end(), positive.begin(), positive.end());
     return grid;
   }

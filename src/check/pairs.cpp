@@ -40,7 +40,8 @@ std::vector<Explanation> promising_pairs(const Catalogue& catalogue, const Scree
   const double products = glance.products() / evaluator.cost({});
   std::vector<Explanation> found;
   const auto count = static_cast<Index>(discrete.size());
-  const bool worth = glance.products() * static_cast<double>(count * count / 2) > kWorthThreads;
+  const auto number = static_cast<double>(count);
+  const bool worth = glance.products() * number * number / 2 > kWorthThreads;
   Index done = 0;
 #pragma omp parallel for schedule(dynamic) if (worth)
   for (Index i = 0; i < count; ++i) {

@@ -252,7 +252,7 @@ void ContextRows::compute() {
       weights_of(rows[static_cast<std::size_t>(i)], query);
       aggregate(query, context.data() + i * width, variance.data() + i * width);
       log_sum_exp[static_cast<std::size_t>(i)] = query.log_sum_exp;
-      empty[static_cast<std::size_t>(i)] = query.empty;
+      empty[static_cast<std::size_t>(i)] = query.empty ? 1 : 0;
     }
   }
 }

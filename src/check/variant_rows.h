@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "check/dump.h"
@@ -19,7 +20,10 @@ struct OutputRow {
   Index b = 0;
   Index h = 0;
   Index t = 0;
-  auto operator<=>(const OutputRow&) const = default;
+  bool operator==(const OutputRow&) const = default;
+  bool operator<(const OutputRow& other) const noexcept {
+    return std::tie(b, h, t) < std::tie(other.b, other.h, other.t);
+  }
 };
 
 struct VariantRows {
@@ -42,7 +46,7 @@ class Evaluator {
   /// What the dump holds there.
   std::span<const double> recorded(const OutputRow& row) const;
 
-  VariantRows rows(const Variant& variant, std::span<const OutputRow> rows) const;
+  VariantRows rows(const Variant& variant, std::span<const OutputRow> wanted) const;
   /// Weights [S] of a row of a head, before anything is done to the context.
   std::vector<double> weights(const Variant& variant, const OutputRow& row) const;
   /// Natural log-sum-exp of a row of a head.

@@ -111,7 +111,7 @@ class BooleanRule {
 
 class DocumentsRule {
  public:
-  explicit DocumentsRule(const Query& query) : keys_(*query.dump.rules.key_documents), query_(0) {
+  explicit DocumentsRule(const Query& query) : keys_(*query.dump.rules.key_documents) {
     sample_ = sample_of(query.variant.visibility.rules[kDocuments].sample, query.dump.shape,
                         query.b, query.h);
     const auto& queries = *query.dump.rules.query_documents;
@@ -122,7 +122,7 @@ class DocumentsRule {
 
  private:
   const Tensor<Index, 2>& keys_;
-  Index query_;
+  Index query_ = 0;
   Index sample_ = 0;
 };
 

@@ -92,11 +92,12 @@ void judge_parts(const Compared& one, double margin, TensorVerdict& verdict) {
     return margin * rms_of_rounding(part.rows, count);
   };
   Part whole;
-  std::vector<std::vector<Part>> parts;
-  for (const Grouping& kind : kinds) parts.emplace_back(static_cast<std::size_t>(kind.count));
-  std::vector<std::vector<Index>> last_row;
-  for (const Grouping& kind : kinds)
-    last_row.emplace_back(static_cast<std::size_t>(kind.count), -1);
+  std::vector<std::vector<Part>> parts(kinds.size());
+  std::vector<std::vector<Index>> last_row(kinds.size());
+  for (std::size_t k = 0; k < kinds.size(); ++k) {
+    parts[k].resize(static_cast<std::size_t>(kinds[k].count));
+    last_row[k].assign(static_cast<std::size_t>(kinds[k].count), -1);
+  }
   for (Index b = 0; b < batch; ++b) {
     for (Index h = 0; h < heads; ++h) {
       for (Index t = 0; t < rows; ++t) {

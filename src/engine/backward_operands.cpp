@@ -123,16 +123,20 @@ const T* weights_gradient_row(const BackwardWork<T>& work, Index b, Index h, Ind
   return storage;
 }
 
-#define QKV_INSTANTIATE(T)                                                                         \
-  template void assign_tile(const BackwardWork<T>&, const KvHead&, Index, QueryTile&) noexcept;    \
-  template void pack_tile(const BackwardWork<T>&, QueryTile&, const GradientMemory<T>&) noexcept;  \
-  template void pack_chunk(const BackwardWork<T>&, KeyChunk&, const GradientMemory<T>&) noexcept;  \
-  template void pack_block_keys(const BackwardWork<T>&, const KvHead&, Index, Index, T*) noexcept; \
-  template kernels::Block<T> block_of(const BackwardWork<T>&, const TileRows&, Index, Index,       \
-                                      Index, const T*, const GradientMemory<T>&,                   \
-                                      BlockRows<T>&) noexcept;                                     \
-  template const T* weights_gradient_row(const BackwardWork<T>&, Index, Index, Index, Index,       \
-                                         Index, T*) noexcept;
+template <class T>
+using Pointer = T*;
+
+#define QKV_INSTANTIATE(T)                                                                        \
+  template void assign_tile(const BackwardWork<T>&, const KvHead&, Index, QueryTile&) noexcept;   \
+  template void pack_tile(const BackwardWork<T>&, QueryTile&, const GradientMemory<T>&) noexcept; \
+  template void pack_chunk(const BackwardWork<T>&, KeyChunk&, const GradientMemory<T>&) noexcept; \
+  template void pack_block_keys(const BackwardWork<T>&, const KvHead&, Index, Index,              \
+                                Pointer<T>) noexcept;                                             \
+  template kernels::Block<T> block_of(const BackwardWork<T>&, const TileRows&, Index, Index,      \
+                                      Index, const T*, const GradientMemory<T>&,                  \
+                                      BlockRows<T>&) noexcept;                                    \
+  template const T* weights_gradient_row(const BackwardWork<T>&, Index, Index, Index, Index,      \
+                                         Index, Pointer<T>) noexcept;
 QKV_INSTANTIATE(double)
 QKV_INSTANTIATE(float)
 #undef QKV_INSTANTIATE
