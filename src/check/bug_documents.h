@@ -1,11 +1,11 @@
 #pragma once
 
-#include <string_view>
+#include <string>
 
 namespace qkv {
 
 /// The texts of docs/bugs.md and docs/bugs.zh-CN.md, so that an installed command has them.
-extern const std::string_view bugs_document;
-extern const std::string_view bugs_document_chinese;
+const std::string& bugs_document();
+const std::string& bugs_document_chinese();
 
 }  // namespace qkv

@@ -84,8 +84,8 @@ std::vector<BugText> parse_bug_texts(std::string_view document) {
 }
 
 const std::vector<BugText>& bug_texts(BugLanguage language) {
-  static const std::vector<BugText> english = parse_bug_texts(bugs_document);
-  static const std::vector<BugText> chinese = parse_bug_texts(bugs_document_chinese);
+  static const std::vector<BugText> english = parse_bug_texts(bugs_document());
+  static const std::vector<BugText> chinese = parse_bug_texts(bugs_document_chinese());
   return language == BugLanguage::Chinese ? chinese : english;
 }
 
