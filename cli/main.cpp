@@ -7,6 +7,7 @@
 
 #include "cli/align.h"
 #include "cli/bench.h"
+#include "cli/check.h"
 #include "cli/commands.h"
 #include "cli/plan.h"
 #include "cli/trace.h"
@@ -36,7 +37,8 @@ int parse_and_run(int argc, char** argv) {
   app.require_subcommand(0, 1);
 
   const std::vector<Command> commands{add_trace_command(app), add_plan_command(app),
-                                      add_align_command(app), add_bench_command(app)};
+                                      add_align_command(app), add_check_command(app),
+                                      add_bench_command(app)};
 
   try {
     app.parse(argc, argv);

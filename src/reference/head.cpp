@@ -62,6 +62,14 @@ void load_head(const AttentionInputs<T>& inputs, const AttentionPlan& plan, Inde
 }
 
 template <class T>
+double score(const AttentionInputs<T>& inputs, const AttentionPlan& plan, const Head& head, Index t,
+             Index s) {
+  double score = plan.scale * dot(head.query, t, head.key, s);
+  if (inputs.softcap) score = *inputs.softcap * std::tanh(score / *inputs.softcap);
+  return score + bias_of(inputs, head, t, s) + alibi_of(inputs, plan, head, t, s);
+}
+
+template <class T>
 void match(const AttentionInputs<T>& inputs, const AttentionPlan& plan, const Head& head, Index t,
            HeadScores& scores) {
   const Index keys = plan.shape.keys;
@@ -76,11 +84,8 @@ void match(const AttentionInputs<T>& inputs, const AttentionPlan& plan, const He
   bool sees_a_key = false;
   for (Index s = range.begin; s < range.end; ++s) {
     if (!plan.mask.visible(head.b, head.h, t, s)) continue;
-    const double bias = bias_of(inputs, head, t, s);
-    if (bias == -kInfinity) continue;
-    double score = plan.scale * dot(head.query, t, head.key, s);
-    if (inputs.softcap) score = *inputs.softcap * std::tanh(score / *inputs.softcap);
-    score += bias + alibi_of(inputs, plan, head, t, s);
+    if (bias_of(inputs, head, t, s) == -kInfinity) continue;
+    const double score = reference::score(inputs, plan, head, t, s);
     scores.weights(t, s) = score;
     scores.visible(t, s) = true;
     sees_a_key = true;
@@ -119,6 +124,8 @@ double score_slope(const AttentionInputs<T>& inputs, const AttentionPlan& plan, 
 
 #define QKV_INSTANTIATE(T)                                                                         \
   template void load_head(const AttentionInputs<T>&, const AttentionPlan&, Index, Index, Head&);   \
+  template double score(const AttentionInputs<T>&, const AttentionPlan&, const Head&, Index,       \
+                        Index);                                                                    \
   template void match(const AttentionInputs<T>&, const AttentionPlan&, const Head&, Index,         \
                       HeadScores&);                                                                \
   template double score_slope(const AttentionInputs<T>&, const AttentionPlan&, const Head&, Index, \

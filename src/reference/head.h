@@ -37,6 +37,11 @@ struct HeadScores {
   Tensor<double, 1> log_sum_exp;  // [T]
 };
 
+/// The score of one pair, as it enters the softmax; the mask is not asked.
+template <class T>
+double score(const AttentionInputs<T>& inputs, const AttentionPlan& plan, const Head& head, Index t,
+             Index s);
+
 /// Step 1, match: the weights and the log-sum-exp of query t. Writes row t of `scores` only.
 template <class T>
 void match(const AttentionInputs<T>& inputs, const AttentionPlan& plan, const Head& head, Index t,

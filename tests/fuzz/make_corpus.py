@@ -1,6 +1,8 @@
 """Writes the seeds ok-* and bad-* of the fuzz targets into corpus/."""
 
 import io
+import json
+import math
 import pathlib
 import struct
 import zipfile
@@ -179,8 +181,65 @@ def npy_seeds():
     yield "bad-npz-deflated-size", bytes(longer)
 
 
+def dump(shapes, metadata=None, dtypes=None):
+    """A safetensors file of zeros (dtype F32 where dtypes does not tell)."""
+    entries, offset = [], 0
+    if metadata:
+        entries.append('"__metadata__":' + json.dumps(metadata))
+    for name, shape in shapes.items():
+        dtype = (dtypes or {}).get(name, "F32")
+        end = offset + SIZES[dtype] * math.prod(shape)
+        entries.append(entry(name, dtype, list(shape), offset, end))
+        offset = end
+    return safetensors("{" + ",".join(entries) + "}", bytes(offset))
+
+
+def dump_seeds():
+    heads = {"q": (2, 4, 3, 2), "k": (2, 2, 5, 2), "v": (2, 2, 5, 1), "out": (2, 4, 3, 1)}
+    merged = {"q": (3, 2, 8), "k": (5, 2, 4), "v": (5, 2, 2), "out": (2, 3, 4)}
+    layer = {"x": (1, 3, 4), "wq": (4, 4), "wk": (4, 4), "wv": (4, 4), "wo": (4, 4), "out": (1, 3, 4)}
+    packed = {"x": (1, 3, 4), "x_kv": (1, 5, 4), "wqkv": (8, 4), "bqkv": (8,), "out": (1, 2, 3, 2)}
+    mask = {"mask": (3, 5), "key_padding": (2, 5), "lengths": (2,), "prefix": (2,), "read_rows": (2, 3)}
+    flags = dict(mask="BOOL", key_padding="I64", lengths="I32", prefix="U8", read_rows="BOOL")
+    documents = {"query_documents": (2, 3), "key_documents": (2, 5)}
+    scores = {"bias": (4, 1, 5), "alibi_slopes": (4,), "sink": (4,), "weights": (2, 4, 3, 5), "lse": (2, 4, 3)}
+    positions = {"query_positions": (3,), "key_positions": (2, 5), "q_norm": (2,), "k_norm": (2,)}
+    gradients = {"d" + name: shape for name, shape in heads.items()}
+    meant = {"mask_true": "keep", "key_padding_true": "drop", "causal": "bottom-right", "window_left": "2"}
+    rotary = {"rotary_base": "1e4", "rotary_pairing": "interleaved", "rotary_width": "2", "qk_norm_order": "after-rotary"}
+    yield "ok-heads", dump(heads)
+    yield "ok-rules", dump(heads | mask, meant, flags)
+    yield "ok-documents", dump(heads | documents, None, dict.fromkeys(documents, "I64"))
+    yield "ok-scores", dump(heads | scores, {"corner": "-1", "softcap": "30", "scale": "0.5", "lse_base": "2"})
+    yield "ok-positions", dump(heads | positions, rotary, dict(query_positions="I64", key_positions="I32"))
+    yield "ok-gradients", dump(heads | gradients | {"out2": heads["out"]}, {"dtype": "bfloat16", "empty_row": "any"})
+    yield "ok-merged", dump(merged, {"layout": "TBD", "out_layout": "BTD", "heads": "4", "source": "a seed"})
+    yield "ok-layer", dump(layer, {"heads": "2", "weight_layout": "in-out", "out_stage": "projected", "causal": "true"})
+    yield "ok-packed", dump(packed, {"heads": "2", "kv_heads": "1", "packing": "by-head", "out_layout": "BHTD"})
+    text = b'{"causal": "top-left", "heads": 4, "softcap": 0.5}'
+    fields = {"metadata": (len(text),)}
+    yield "ok-json", dump(fields | heads, None, dict(metadata="U8")).replace(bytes(len(text)), text, 1)
+
+    yield "bad-empty", safetensors("{}")
+    yield "bad-name", dump(heads | {"quary": (1,)})
+    yield "bad-key", dump(heads, {"casual": "true"})
+    yield "bad-missing", dump({name: heads[name] for name in ("q", "k", "out")})
+    yield "bad-sizes", dump(heads | {"v": (2, 2, 6, 1)}, {"layout": "BHTD"})
+    yield "bad-axes", dump(heads | {"k": (2, 5, 4)}, {"layout": "BHTD"})
+    yield "bad-empty-axis", dump(heads | {"k": (2, 2, 0, 2), "v": (2, 2, 0, 1)})
+    yield "bad-heads", dump(merged, {"layout": "TBD"})
+    yield "bad-huge-heads", dump(merged, {"layout": "TBD", "heads": "9223372036854775807"})
+    yield "bad-corner", dump(heads, {"causal": "true"})
+    yield "bad-polarity", dump(heads | mask, {"mask_true": "keep"}, flags)
+    yield "bad-json", dump(heads | fields, None, dict(metadata="U8"))
+    nan = struct.pack("<f", float("nan"))
+    yield "bad-nan", dump({"out": heads["out"]} | heads)[:-4] + nan  # the last value
+    large = {"x": (1, 1000, 1), "wq": (1000, 1), "wk": (1000, 1), "wv": (1000, 1), "wo": (1, 1000), "out": (1, 1000, 1)}
+    yield "bad-large", dump(large, {"heads": "1"})
+
+
 def main():
-    for folder, seeds in (("safetensors", safetensors_seeds()), ("npy", npy_seeds())):
+    for folder, seeds in (("safetensors", safetensors_seeds()), ("npy", npy_seeds()), ("dump", dump_seeds())):
         (CORPUS / folder).mkdir(parents=True, exist_ok=True)
         for name, content in seeds:
             (CORPUS / folder / name).write_bytes(content)

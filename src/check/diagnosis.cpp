@@ -1,0 +1,366 @@
+#include "check/diagnosis.h"
+
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "check/diagnosis_parts.h"
+#include "check/fit.h"
+#include "check/pairs.h"
+#include "check/sample_rows.h"
+
+namespace qkv {
+namespace {
+
+constexpr std::size_t kRowsOfChunk = 4096;
+constexpr std::size_t kRivals = 5;
+
+class Diagnoser {
+ public:
+  Diagnoser(const Dump& dump, const DiagnoseOptions& options)
+      : dump_(dump),
+        options_(options),
+        evaluator_(dump, options.threads),
+        catalogue_(catalogue_for(dump)) {}
+
+  Diagnosis run(bool challenge);
+
+ private:
+  void report(std::string_view what, double done) const {
+    if (options_.progress) options_.progress(what, done);
+  }
+  bool accepts(const Distance& distance, double factor) const {
+    return distance.rms <= factor * rms_tolerance(dump_.ran_in) &&
+           distance.max <= factor * max_tolerance(dump_.ran_in);
+  }
+  /// What rounding could turn into anything explains nothing.
+  bool accepts(const Trial& trial, double factor) const {
+    return accepts(trial.distance, factor) && trial.unexplained < 0.03;
+  }
+  bool decisive(const Screen& screen, const Trial& other) const;
+  void measure_intended();
+  void screen_singles(const Screen& few, const Screen& more, bool challenge);
+  void explain_rows(const Screen& few, const Screen& more, bool challenge, bool all);
+  std::vector<Hypothesis> nearest_singles();
+  void name_policy(Explanation& explanation) const;
+  void add_input_causes(const InputCauses& inputs);
+  std::vector<OutputRow> head_rows(const std::vector<OutputRow>& rows) const;
+  void finish(const Screen& few, const Screen& more);
+  void consider(Explanation explanation, const Screen& few, const Screen& more);
+  std::vector<Explanation> confirm(std::vector<Explanation> equal, bool all);
+  void list_not_shown(const Screen& few, const Screen& more);
+
+  const Dump& dump_;
+  const DiagnoseOptions& options_;
+  Evaluator evaluator_;
+  Catalogue catalogue_;
+  std::vector<OutputRow> rows_;  // that are read
+  std::vector<double> rms_;      // of each, from what was meant
+  std::vector<Explanation> accepted_;
+  std::vector<Explanation> rejected_;
+  Trial intended_;  // on the rows that singles are tried on
+  Diagnosis diagnosis_;
+};
+
+/// Both at once.
+void add_to(Cause& cause, const Cause& other) {
+  cause.ids.insert(cause.ids.end(), other.ids.begin(), other.ids.end());
+  std::sort(cause.ids.begin(), cause.ids.end());
+  cause.ids.erase(std::unique(cause.ids.begin(), cause.ids.end()), cause.ids.end());
+  cause.text += "; and " + other.text;
+  cause.parameters.insert(other.parameters.begin(), other.parameters.end());
+}
+
+/// Adds up distances of chunks.
+struct DistanceSum {
+  double squares = 0;
+  double count = 0;
+  double max = 0;
+  void add(const Distance& distance, double elements) {
+    squares += distance.rms * distance.rms * elements;
+    count += elements;
+    max = std::max(max, distance.max);
+  }
+  Distance distance() const { return {count > 0 ? std::sqrt(squares / count) : 0, max}; }
+};
+
+void Diagnoser::measure_intended() {
+  DistanceSum sum;
+  const std::vector<OutputRow> all = evaluator_.all_rows();
+  const bool any = dump_.empty_row == EmptyRow::Any;
+  for (std::size_t begin = 0; begin < all.size(); begin += kRowsOfChunk) {
+    report("what was meant", static_cast<double>(begin) / static_cast<double>(all.size()));
+    const std::size_t end = std::min(all.size(), begin + kRowsOfChunk);
+    std::vector<OutputRow> chunk;
+    for (std::size_t i = begin; i < end; ++i) {
+      if (!dump_.read_rows || (*dump_.read_rows)(all[i].b, all[i].t)) chunk.push_back(all[i]);
+    }
+    const Screen screen(evaluator_, chunk);
+    const Trial trial = screen.trial({});
+    double squares = 0;
+    double largest = 0;
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < chunk.size(); ++i) {
+      if (any && trial.rows.empty[i]) continue;
+      const double rms = screen.row_rms(trial, i);
+      rows_.push_back(chunk[i]);
+      rms_.push_back(rms);
+      squares += rms * rms;
+      largest = std::max(largest, rms);
+      ++count;
+    }
+    if (count == 0) continue;
+    sum.add({std::sqrt(squares / static_cast<double>(count)),
+             count == chunk.size() ? trial.distance.max : largest},
+            static_cast<double>(count));
+  }
+  diagnosis_.intended = sum.distance();
+}
+
+/// Whether a computation explains the dump so much better than what was meant that chance does not.
+bool Diagnoser::decisive(const Screen& screen, const Trial& other) const {
+  const Contest contest = screen.contest(intended_, other);
+  const double gain = intended_.score - other.score;
+  if (!(contest.place > 0.7) || (indistinguishable(contest, dump_.ran_in) && gain < 1))
+    return false;
+  return gain * static_cast<double>(screen.rows().size()) > 12;
+}
+
+void Diagnoser::consider(Explanation explanation, const Screen& few, const Screen& more) {
+  const Variant variant = explanation.trial.variant;
+  const bool policies =
+      std::none_of(explanation.parts.begin(), explanation.parts.end(),
+                   [](const Hypothesis& part) { return (part.touches & stage::empty) != 0; });
+  const auto tried = [&](const Screen& screen) {
+    return policies ? screen.trial_with_policy(variant) : screen.trial(variant);
+  };
+  explanation.trial = tried(few);
+  if (accepts(explanation.trial, 2)) {
+    explanation.trial = tried(more);
+    if (policies) name_policy(explanation);
+    // Rows without a key are a matter of the policy for them, and of nothing that changes nothing elsewhere.
+    const bool elsewhere = !indistinguishable(
+        more.contest(intended_, explanation.trial, intended_.rows.empty), dump_.ran_in);
+    const bool about_empty = explanation.parts.size() == 1 &&
+                             (explanation.parts[0].id == "M5" || explanation.parts[0].id == "M6");
+    if (explanation.parts.size() < 3 && accepts(explanation.trial, 1.25) &&
+        (elsewhere || about_empty) && decisive(more, explanation.trial)) {
+      accepted_.push_back(std::move(explanation));
+      return;
+    }
+  }
+  rejected_.push_back(std::move(explanation));
+}
+
+/// Another policy than the intended one, in rows that are meant to be empty and no others, is a cause of its own.
+void Diagnoser::name_policy(Explanation& explanation) const {
+  const EmptyPolicy policy = explanation.trial.variant.empty;
+  const std::vector<bool>& empty = explanation.trial.rows.empty;
+  if (policy == EmptyPolicy::Intended) return;
+  for (std::size_t i = 0; i < empty.size(); ++i) {
+    if (empty[i] && !intended_.rows.empty[i]) return;
+  }
+  for (const Hypothesis& hypothesis : catalogue_.hypotheses) {
+    if (hypothesis.touches != stage::empty || hypothesis.variant().empty != policy) continue;
+    explanation.parts.push_back(hypothesis);
+    return;
+  }
+}
+
+void Diagnoser::screen_singles(const Screen& few, const Screen& more, bool challenge) {
+  std::vector<const Hypothesis*> order;
+  for (const Hypothesis& hypothesis : catalogue_.hypotheses) {
+    if (!hypothesis.free) order.push_back(&hypothesis);
+  }
+  for (const Hypothesis& hypothesis : catalogue_.hypotheses) {
+    // Chance alone favours a constant that is free.
+    if (hypothesis.free && !challenge) order.push_back(&hypothesis);
+  }
+  std::size_t done = 0;
+  for (const Hypothesis* hypothesis : order) {
+    report("single causes", static_cast<double>(done++) / static_cast<double>(order.size()));
+    if (!hypothesis->free) {
+      consider({{*hypothesis}, {hypothesis->variant(), {}, {}}}, few, more);
+      continue;
+    }
+    const bool known = std::any_of(
+        accepted_.begin(), accepted_.end(),
+        [&](const Explanation& other) { return (other.touches() & hypothesis->touches) != 0; });
+    if (known) continue;
+    if (const auto fixed = fit(*hypothesis, {}, few, more)) {
+      consider({{*fixed}, {fixed->variant(), {}, {}}}, few, more);
+    }
+  }
+}
+
+std::vector<Explanation> Diagnoser::confirm(std::vector<Explanation> equal, bool all) {
+  if (all || equal.empty()) return equal;
+  std::vector<DistanceSum> sums(equal.size());
+  const auto width = static_cast<double>(evaluator_.width());
+  for (std::size_t begin = 0; begin < rows_.size(); begin += kRowsOfChunk) {
+    report("the whole", static_cast<double>(begin) / static_cast<double>(rows_.size()));
+    const std::size_t end = std::min(rows_.size(), begin + kRowsOfChunk);
+    const Screen screen(evaluator_, {rows_.begin() + static_cast<std::ptrdiff_t>(begin),
+                                     rows_.begin() + static_cast<std::ptrdiff_t>(end)});
+    for (std::size_t i = 0; i < equal.size(); ++i) {
+      sums[i].add(screen.trial(equal[i].trial.variant).distance,
+                  static_cast<double>(end - begin) * width);
+    }
+  }
+  std::vector<Explanation> confirmed;
+  for (std::size_t i = 0; i < equal.size(); ++i) {
+    equal[i].trial.distance = sums[i].distance();
+    (accepts(equal[i].trial.distance, 1.25) ? confirmed : rejected_).push_back(std::move(equal[i]));
+  }
+  return confirmed;
+}
+
+void Diagnoser::list_not_shown(const Screen& few, const Screen& more) {
+  const Trial few_intended = few.trial({});
+  std::set<std::string> visible;
+  std::set<std::string> listed;
+  for (const Hypothesis& hypothesis : catalogue_.hypotheses) {
+    listed.insert(hypothesis.id);
+    if (visible.contains(hypothesis.id)) continue;
+    Variant variant = hypothesis.variant();
+    if (hypothesis.free && hypothesis.free->grid.empty()) continue;
+    if (hypothesis.free)
+      hypothesis.free->set(variant, hypothesis.free->grid[hypothesis.free->grid.size() / 3]);
+    const bool dear = evaluator_.cost(variant) > 64;
+    const Contest contest = dear ? few.contest(few_intended, few.trial(variant))
+                                 : more.contest(intended_, more.trial(variant));
+    if (!indistinguishable(contest, dump_.ran_in)) visible.insert(hypothesis.id);
+  }
+  for (const std::string& id : catalogue_ids()) {
+    const auto lacking = std::find_if(catalogue_.lacking.begin(), catalogue_.lacking.end(),
+                                      [&](const NotShown& other) { return other.id == id; });
+    if (lacking != catalogue_.lacking.end()) {
+      diagnosis_.not_shown.push_back(*lacking);
+    } else if (listed.contains(id) && !visible.contains(id)) {
+      diagnosis_.not_shown.push_back({id, "it gives the intended numbers here, to rounding"});
+    }
+  }
+}
+
+void Diagnoser::explain_rows(const Screen& few, const Screen& more, bool challenge, bool all) {
+  screen_singles(few, more, challenge);
+  if (accepted_.empty() && options_.pairs && !challenge) {
+    for (Explanation& pair :
+         promising_pairs(catalogue_, few, [&](double done) { report("pairs", done); })) {
+      consider(std::move(pair), few, more);
+    }
+    if (accepted_.empty()) {
+      const std::vector<Hypothesis> nearest = nearest_singles();
+      for (Explanation& pair : fitted_pairs(catalogue_, nearest, few, [&](double done) {
+             report("pairs with a free parameter", done);
+           })) {
+        consider(std::move(pair), few, more);
+      }
+    }
+  }
+  const std::vector<OutputRow> rows = head_rows(more.rows());
+  for (const Explanation& explanation : confirm(equal_best(more, std::move(accepted_)), all)) {
+    Cause cause = cause_of(explanation);
+    if (const auto base = cause_of_log_sum_exp(evaluator_, explanation.trial.variant, rows)) {
+      add_to(cause, *base);
+    }
+    diagnosis_.causes.push_back(std::move(cause));
+  }
+}
+
+/// Discrete hypotheses that were rejected alone, the nearest first.
+std::vector<Hypothesis> Diagnoser::nearest_singles() {
+  std::stable_sort(rejected_.begin(), rejected_.end(),
+                   [](const auto& a, const auto& b) { return a.trial.score < b.trial.score; });
+  std::vector<Hypothesis> nearest;
+  for (const Explanation& explanation : rejected_) {
+    if (explanation.parts.size() == 1 && !explanation.fitted())
+      nearest.push_back(explanation.parts[0]);
+  }
+  return nearest;
+}
+
+/// q, k and v came out wrong, and perhaps what follows them did too.
+void Diagnoser::add_input_causes(const InputCauses& inputs) {
+  if (inputs.causes.empty()) return;
+  const std::vector<Cause> later = std::move(diagnosis_.causes);
+  diagnosis_.causes.clear();
+  if (later.empty()) diagnosis_.causes = inputs.causes;
+  for (const Cause& first : inputs.causes) {
+    for (Cause cause : later) {
+      add_to(cause, first);
+      diagnosis_.causes.push_back(std::move(cause));
+    }
+  }
+}
+
+Diagnosis Diagnoser::run(bool challenge) {
+  measure_intended();
+  const SampleRows sample = sample_rows(evaluator_, rows_, rms_, challenge ? 512 : 128);
+  const Screen few(evaluator_, sample.few);
+  const Screen more(evaluator_, sample.more);
+  intended_ = more.trial({});
+  const bool right = diagnosis_.intended.rms < 1.2 && diagnosis_.intended.max < 8;
+
+  const InputCauses inputs = causes_of_inputs(dump_, catalogue_);
+  if (inputs.differ) {
+    std::erase_if(catalogue_.hypotheses, [](const Hypothesis& hypothesis) {
+      return (hypothesis.touches & (stage::projection | stage::split)) != 0;
+    });
+  }
+  if (const auto second = cause_of_second_run(more, intended_)) {
+    diagnosis_.causes.push_back(*second);
+  } else if (challenge || !right) {
+    explain_rows(few, more, challenge, sample.all);
+  }
+  add_input_causes(inputs);
+  if (diagnosis_.causes.empty() && accepts(diagnosis_.intended, 1)) {
+    diagnosis_.causes = causes_of_gradients(dump_);
+    if (const auto cause = cause_of_log_sum_exp(evaluator_, {}, head_rows(sample.more))) {
+      diagnosis_.causes.push_back(*cause);
+    }
+  }
+  if (diagnosis_.causes.empty() && !challenge) diagnosis_.facts = facts_of(more, intended_);
+  finish(few, more);
+  return std::move(diagnosis_);
+}
+
+/// Rows of heads where the dump's own are tokens.
+std::vector<OutputRow> Diagnoser::head_rows(const std::vector<OutputRow>& rows) const {
+  if (!evaluator_.projected()) return rows;
+  std::vector<OutputRow> result;
+  for (const OutputRow& row : rows) {
+    for (Index h = 0; h < dump_.shape.heads; ++h) result.push_back({row.b, h, row.t});
+  }
+  return result;
+}
+
+void Diagnoser::finish(const Screen& few, const Screen& more) {
+  std::stable_sort(rejected_.begin(), rejected_.end(),
+                   [](const auto& a, const auto& b) { return a.trial.score < b.trial.score; });
+  for (const Explanation& rival : rejected_) {
+    if (diagnosis_.rivals.size() >= kRivals) break;
+    diagnosis_.rivals.push_back({rival.ids(), rival.text(), rival.trial.distance});
+  }
+  std::vector<std::string> ids;
+  for (const Cause& cause : diagnosis_.causes) {
+    ids.insert(ids.end(), cause.ids.begin(), cause.ids.end());
+  }
+  if (diagnosis_.causes.size() > 1) diagnosis_.separation = what_separates(ids);
+  list_not_shown(few, more);
+}
+
+}  // namespace
+
+Diagnosis diagnose(const Dump& dump, const DiagnoseOptions& options) {
+  return Diagnoser(dump, options).run(false);
+}
+
+Diagnosis challenge(const Dump& dump, const DiagnoseOptions& options) {
+  return Diagnoser(dump, options).run(true);
+}
+
+}  // namespace qkv

@@ -1,0 +1,298 @@
+#include "check/variant_heads.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <utility>
+
+namespace qkv {
+namespace {
+
+/// Sizes of q, k or v.
+struct Sizes {
+  Index heads = 0;
+  Index tokens = 0;
+  Index width = 0;
+};
+
+Sizes sizes_of(const AttentionShape& shape, std::size_t tensor) {
+  if (tensor == kQuery) return {shape.heads, shape.queries, shape.key_width};
+  return {shape.kv_heads, shape.keys, tensor == kKey ? shape.key_width : shape.value_width};
+}
+
+/// Where element d of token t of head h lies, before the heads were split: a token and a column.
+std::pair<Index, Index> source_of(HeadOrder order, const Sizes& sizes, Index h, Index t, Index d) {
+  switch (order) {
+    case HeadOrder::View: {
+      const Index row = h * sizes.tokens + t;
+      return {row / sizes.heads, (row % sizes.heads) * sizes.width + d};
+    }
+    case HeadOrder::Interleaved:
+      return {t, d * sizes.heads + h};
+    default:
+      return {t, h * sizes.width + d};
+  }
+}
+
+/// One of the three weights and a row of it.
+struct WeightRow {
+  std::size_t weight = 0;
+  Index row = 0;
+};
+
+/// Rows of one block of a packed weight that belong to q, k or v. By head: each key/value head stands behind the query
+/// heads that read it.
+Index block_rows(const AttentionShape& shape, Index blocks, std::size_t tensor) {
+  const Sizes sizes = sizes_of(shape, tensor);
+  return sizes.heads / blocks * sizes.width;
+}
+
+/// The rows of the packed weight in the order of the file.
+std::vector<WeightRow> packed_rows(const AttentionShape& shape, Packing packing) {
+  const Index blocks = packing == Packing::ByHead ? shape.kv_heads : 1;
+  std::vector<WeightRow> rows;
+  for (Index block = 0; block < blocks; ++block) {
+    for (std::size_t w = 0; w < 3; ++w) {
+      const Index count = block_rows(shape, blocks, w);
+      for (Index row = 0; row < count; ++row) rows.push_back({w, block * count + row});
+    }
+  }
+  return rows;
+}
+
+/// The place in the packed weight that a reader takes for a row of q, k or v.
+Index packed_place(const AttentionShape& shape, const ProjectionVariant& variant,
+                   std::size_t tensor, Index row) {
+  const Index blocks = variant.packed_by_head ? shape.kv_heads : 1;
+  const Index count = block_rows(shape, blocks, tensor);
+  const Index block = row / count;
+  Index place = 0;
+  for (const std::size_t w : *variant.packed_order) place += block * block_rows(shape, blocks, w);
+  for (const std::size_t w : *variant.packed_order) {
+    if (w == tensor) break;
+    place += block_rows(shape, blocks, w);
+  }
+  return place + row % count;
+}
+
+/// Column `column` of x·Wᵀ + b, as the variant projects.
+class Projector {
+ public:
+  Projector(const Dump& dump, const ProjectionVariant& variant, std::size_t tensor)
+      : dump_(dump), variant_(variant), tensor_(tensor) {
+    if (variant.packed_order) {
+      packed_ = packed_rows(dump.shape, dump.projections->packing.value_or(Packing::ByInput));
+    }
+  }
+
+  double operator()(Index b, Index token, Index column) const {
+    const DumpProjections& projections = *dump_.projections;
+    WeightRow source{variant_.weight[tensor_], column};
+    if (variant_.packed_order) {
+      const Index place = packed_place(dump_.shape, variant_, tensor_, column);
+      source = packed_[static_cast<std::size_t>(place)];
+    }
+    const Tensor<double, 3>& input = tensor_ == kQuery ? projections.input : projections.key_input;
+    const Tensor<double, 2>& weight = weight_of(projections, source.weight);
+    const Index width = input.shape(2);
+    const double* x = input.data() + (b * input.shape(1) + token) * width;
+    double sum = 0;
+    if (variant_.transposed[tensor_]) {
+      for (Index i = 0; i < width; ++i) sum += x[i] * weight(i, source.row);
+    } else {
+      const double* w = weight.data() + source.row * width;
+#pragma omp simd reduction(+ : sum)
+      for (Index i = 0; i < width; ++i) sum += x[i] * w[i];
+    }
+    const std::size_t bias = variant_.bias[tensor_] > kValue ? kValue + 1
+                             : variant_.packed_order         ? source.weight
+                                                             : variant_.bias[tensor_];
+    if (const auto* b_of = bias_of(projections, bias)) sum += (*b_of)(source.row);
+    return activate(variant_.activation[tensor_], sum);
+  }
+
+ private:
+  static const Tensor<double, 2>& weight_of(const DumpProjections& projections, std::size_t i) {
+    if (i == kQuery) return projections.query_weight;
+    return i == kKey ? projections.key_weight : projections.value_weight;
+  }
+  static const Tensor<double, 1>* bias_of(const DumpProjections& projections, std::size_t i) {
+    const auto pointer = [](const auto& bias) { return bias ? &*bias : nullptr; };
+    if (i == kQuery) return pointer(projections.query_bias);
+    if (i == kKey) return pointer(projections.key_bias);
+    return i == kValue ? pointer(projections.value_bias) : nullptr;
+  }
+
+  const Dump& dump_;
+  const ProjectionVariant& variant_;
+  std::size_t tensor_;
+  std::vector<WeightRow> packed_;
+};
+
+/// Whether this tensor comes out of another projection than the intended one.
+bool reprojected(const ProjectionVariant& variant, std::size_t tensor) {
+  return variant.from_input || variant.packed_order || variant.weight[tensor] != tensor ||
+         variant.bias[tensor] != tensor || variant.transposed[tensor] ||
+         variant.activation[tensor] != Activation::None;
+}
+
+void normalise(const DumpQkNorm& norm, const NormVariant& variant, std::size_t tensor,
+               HeadMatrix& matrix) {
+  const auto& weight = tensor == kQuery ? norm.query_weight : norm.key_weight;
+  for (Index t = 0; t < matrix.rows; ++t) {
+    double* row = matrix.elements.data() + t * matrix.width;
+    double sum = 0;
+    for (Index d = 0; d < matrix.width; ++d) sum += row[d] * row[d];
+    const double factor = 1 / std::sqrt(sum / static_cast<double>(matrix.width) + norm.epsilon);
+    for (Index d = 0; d < matrix.width; ++d) {
+      row[d] *= factor * (weight && !variant.unweighted ? (*weight)(d) : 1.0);
+    }
+  }
+}
+
+void turn(const DumpRotary& rotary, const RotaryVariant& variant, std::size_t tensor, Index b,
+          Index head, HeadMatrix& matrix) {
+  const auto& positions = tensor == kQuery ? rotary.query_positions : rotary.key_positions;
+  const Index width = variant.width.value_or(rotary.options.width.value_or(matrix.width));
+  const bool halves =
+      (rotary.options.pairing == RotaryPairing::Halves) != variant.pairing_exchanged;
+  const double base = variant.base.value_or(rotary.options.base);
+  std::vector<double> frequency;
+  for (Index i = 0; i < width / 2; ++i) {
+    frequency.push_back(std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(width)));
+  }
+  const double turns = (variant.backward ? -1.0 : 1.0) * (variant.twice ? 2.0 : 1.0);
+  for (Index t = 0; t < matrix.rows; ++t) {
+    Index at = variant.over_heads ? head
+               : variant.counted  ? t
+                                  : positions(positions.shape(0) == 1 ? 0 : b, t);
+    if (variant.reset > 0) at %= variant.reset;
+    const double position = static_cast<double>(at + variant.shift) * variant.factor * turns;
+    double* row = matrix.elements.data() + t * matrix.width;
+    for (Index i = 0; i < width / 2; ++i) {
+      const double angle = position * frequency[static_cast<std::size_t>(i)];
+      const double cosine = std::cos(angle);
+      const double sine = std::sin(angle);
+      double& x = row[halves ? i : 2 * i];
+      double& y = row[halves ? i + width / 2 : 2 * i + 1];
+      const double turned = x * cosine - y * sine;
+      y = x * sine + y * cosine;
+      x = turned;
+    }
+  }
+}
+
+}  // namespace
+
+double activate(Activation activation, double x) {
+  switch (activation) {
+    case Activation::Relu:
+      return x > 0 ? x : 0;
+    case Activation::Gelu:
+      return x * 0.5 * std::erfc(-x / std::sqrt(2.0));
+    case Activation::Tanh:
+      return std::tanh(x);
+    case Activation::Silu:
+      return x / (1 + std::exp(-x));
+    case Activation::Sigmoid:
+      return 1 / (1 + std::exp(-x));
+    default:
+      return x;
+  }
+}
+
+VariantHeads::VariantHeads(const Dump& dump, std::size_t bytes) : dump_(dump), capacity_(bytes) {}
+
+std::string VariantHeads::key(const Variant& variant, std::size_t tensor) {
+  const ProjectionVariant& p = variant.projection;
+  std::string key = fmt::format("{}:{}", tensor, static_cast<int>(variant.split[tensor]));
+  if (reprojected(p, tensor)) {
+    key += fmt::format(" p{},{},{:d},{}", p.weight[tensor], p.bias[tensor], p.transposed[tensor],
+                       static_cast<int>(p.activation[tensor]));
+    if (p.packed_order) {
+      key += fmt::format(" o{}{}{}{:d}", (*p.packed_order)[0], (*p.packed_order)[1],
+                         (*p.packed_order)[2], p.packed_by_head);
+    }
+  }
+  if (tensor == kValue) return key;
+  if (const NormVariant& n = variant.norm[tensor]; n != NormVariant{}) {
+    key += fmt::format(" n{:d}{:d}{:d}", n.missing, n.unweighted, n.order_exchanged);
+  }
+  if (const RotaryVariant& r = variant.rotary[tensor]; r != RotaryVariant{}) {
+    key += fmt::format(" r{:d}{:d}{:d}{:d}{:d}{:d},{},{},{},{},{}", r.missing, r.pairing_exchanged,
+                       r.over_heads, r.counted, r.backward, r.twice, r.base.value_or(0),
+                       r.width.value_or(-1), r.shift, r.reset, r.factor);
+  }
+  return key;
+}
+
+std::shared_ptr<const HeadMatrix> VariantHeads::make(const Variant& variant, std::size_t tensor,
+                                                     Index b, Index head) const {
+  const Sizes sizes = sizes_of(dump_.shape, tensor);
+  const Tensor<double, 4>& given =
+      tensor == kQuery ? dump_.query : (tensor == kKey ? dump_.key : dump_.value);
+  auto matrix = std::make_shared<HeadMatrix>();
+  matrix->rows = sizes.tokens;
+  matrix->width = sizes.width;
+  matrix->elements.resize(static_cast<std::size_t>(sizes.tokens * sizes.width));
+  const HeadOrder order = variant.split[tensor];
+  std::optional<Projector> project;
+  if (dump_.projections && reprojected(variant.projection, tensor)) {
+    project.emplace(dump_, variant.projection, tensor);
+  }
+  double* next = matrix->elements.data();
+  for (Index t = 0; t < sizes.tokens; ++t) {
+    for (Index d = 0; d < sizes.width; ++d) {
+      const auto [token, column] = source_of(order, sizes, head, t, d);
+      *next++ = project ? (*project)(b, token, column)
+                        : given(b, column / sizes.width, token, column % sizes.width);
+    }
+  }
+  if (tensor != kValue) {
+    const NormVariant& norm = variant.norm[tensor];
+    const RotaryVariant& rotary = variant.rotary[tensor];
+    const bool normed = dump_.qk_norm && !norm.missing;
+    const bool after = normed && dump_.qk_norm->after_rotary != norm.order_exchanged;
+    if (normed && !after) normalise(*dump_.qk_norm, norm, tensor, *matrix);
+    if (dump_.rotary && !rotary.missing) turn(*dump_.rotary, rotary, tensor, b, head, *matrix);
+    if (after) normalise(*dump_.qk_norm, norm, tensor, *matrix);
+  }
+  matrix->squares.resize(static_cast<std::size_t>(sizes.tokens));
+  for (Index t = 0; t < sizes.tokens; ++t) {
+    double sum = 0;
+    for (Index d = 0; d < sizes.width; ++d) sum += matrix->row(t)[d] * matrix->row(t)[d];
+    matrix->squares[static_cast<std::size_t>(t)] = sum;
+  }
+  return matrix;
+}
+
+std::shared_ptr<const HeadMatrix> VariantHeads::load(const Variant& variant, const std::string& key,
+                                                     std::size_t tensor, Index b,
+                                                     Index head) const {
+  const std::string name = fmt::format("{} {},{}", key, b, head);
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(name);
+    if (found != entries_.end()) {
+      found->second.used = ++clock_;
+      return found->second.matrix;
+    }
+  }
+  auto matrix = make(variant, tensor, b, head);
+  const std::lock_guard lock(mutex_);
+  if (const auto found = entries_.find(name); found != entries_.end()) return found->second.matrix;
+  bytes_ += (matrix->elements.size() + matrix->squares.size()) * sizeof(double);
+  while (bytes_ > capacity_ && !entries_.empty()) {
+    auto oldest = entries_.begin();
+    for (auto i = entries_.begin(); i != entries_.end(); ++i) {
+      if (i->second.used < oldest->second.used) oldest = i;
+    }
+    const HeadMatrix& old = *oldest->second.matrix;
+    bytes_ -= (old.elements.size() + old.squares.size()) * sizeof(double);
+    entries_.erase(oldest);
+  }
+  entries_[name] = {matrix, ++clock_};
+  return matrix;
+}
+
+}  // namespace qkv
