@@ -20,6 +20,9 @@ const char* policy_text(EmptyPolicy policy) {
       return "the mean of the values that the other rules leave";
     case EmptyPolicy::Softmax:
       return "the softmax of all scores";
+    case EmptyPolicy::AddedLowest:
+    case EmptyPolicy::AddedLowestFloat32:
+      return "what the lowest number gives, added once for each rule";
     default:
       return "the softmax of the scores that the other rules leave";
   }
@@ -89,7 +92,10 @@ std::vector<Explanation> equal_best(const Screen& screen, std::vector<Explanatio
   }
   std::stable_sort(equal.begin(), equal.end(),
                    [](const auto& a, const auto& b) { return a.rank() < b.rank(); });
+  return equal;
+}
 
+std::vector<Explanation> one_a_class(std::vector<Explanation> equal) {
   // One a class, and no fitted constant where a specific number of the same stage does as well.
   std::vector<Explanation> named;
   for (Explanation& explanation : equal) {

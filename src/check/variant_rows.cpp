@@ -52,7 +52,8 @@ class Aggregator {
     first_.assign(width, 0.0);   // Σ w·v
     second_.assign(width, 0.0);  // Σ w·v²
     std::fill_n(context, width, 0.0);
-    double total = 0;  // Σ w, w = p²·(variance of the score)
+    double entering = 0;  // Σ p²·(variance of the value)
+    double total = 0;     // Σ w, w = p²·(variance of the score)
     double keys = 0;
     std::fill_n(variance, width, 0.0);
     const double own = 2 * (square(kRoundingRms * arithmetic_.storage) +
@@ -64,6 +65,7 @@ class Aggregator {
       const double* v = query.value[s];
       const double w = p * p * score_variance(query, s);
       const double mine = p * p * own + square(arithmetic_.storage_spacing) / 12;
+      entering += p * p * query.value_variance[s];
       total += w;
 #pragma omp simd
       for (std::size_t d = 0; d < width; ++d) {
@@ -77,7 +79,7 @@ class Aggregator {
     for (std::size_t d = 0; d < width; ++d) {
       const double o = context[d];
       variance[d] += std::max(0.0, second_[d] - 2 * o * first_[d] + o * o * total) + sums * o * o +
-                     output_variance(arithmetic_, o);
+                     entering + output_variance(arithmetic_, o);
     }
   }
 
@@ -91,7 +93,9 @@ class Aggregator {
     const double product = square(query.scale) * squares *
                            (2 * square(kRoundingRms * arithmetic_.storage) +
                             square(kRoundingRms * arithmetic_.compute) * (1 + terms / 2));
-    return product + storage_variance(arithmetic_, std::fabs(score), 3);
+    const double entering = square(query.scale) * (query.query_square * query.key_variance[s] +
+                                                   query.key_square[s] * query.query_variance);
+    return product + entering + storage_variance(arithmetic_, std::fabs(score), 3);
   }
 
   const Dump& dump_;

@@ -147,12 +147,15 @@ void Scorer::score(Index b, Index h, Index t, QueryScores& query) const {
   query.key.resize(count);
   query.value.resize(count);
   query.key_square.resize(count);
+  query.key_variance.resize(count);
+  query.value_variance.resize(count);
   query.score.resize(count);
   visibility_of(dump_, variant_, b, h, t, query.visibility);
 
   const HeadMatrix& queries = table_(kQuery, b, mapped(variant_.head[kQuery], shape, kQuery, h));
   const double* q = queries.row(t);
   query.query_square = queries.squares[static_cast<std::size_t>(t)];
+  query.query_variance = queries.variances[static_cast<std::size_t>(t)];
   const Index key_head = mapped(variant_.head[kKey], shape, kKey, h);
   const Index value_head = mapped(variant_.head[kValue], shape, kValue, h);
   for (std::size_t s = 0; s < count; ++s) {
@@ -173,13 +176,18 @@ void Scorer::score(Index b, Index h, Index t, QueryScores& query) const {
       const HeadMatrix& keys_of = table_(kKey, sample, head_of_key);
       query.key[s] = keys_of.row(row);
       query.key_square[s] = keys_of.squares[static_cast<std::size_t>(row)];
-      query.value[s] = table_(kValue, sample, head_of_value).row(row);
+      query.key_variance[s] = keys_of.variances[static_cast<std::size_t>(row)];
+      const HeadMatrix& values_of = table_(kValue, sample, head_of_value);
+      query.value[s] = values_of.row(row);
+      query.value_variance[s] = values_of.variances[static_cast<std::size_t>(row)];
       if (variant_.attended == Attended::Keys) {
         for (std::size_t j = 1; j < count; ++j) {
           query.key[j] = query.key[0] + static_cast<Index>(j) * shape.key_width;
           query.value[j] = query.value[0] + static_cast<Index>(j) * shape.value_width;
         }
         query.key_square = keys_of.squares;
+        query.key_variance = keys_of.variances;
+        query.value_variance = values_of.variances;
       }
     }
   }
