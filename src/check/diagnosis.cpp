@@ -149,7 +149,7 @@ void Diagnoser::consider(Explanation explanation, const Screen& few, const Scree
     // What a policy for rows without a key explains alone is that policy.
     const bool elsewhere =
         std::none_of(policies_.begin(), policies_.end(), [&](const Trial& policy) {
-          return indistinguishable(more.contest(explanation.trial, policy), dump_.ran_in);
+          return indistinguishable(more.contest(policy, explanation.trial), dump_.ran_in);
         });
     const bool about_empty = explanation.parts.size() == 1 &&
                              (explanation.parts[0].id == "M5" || explanation.parts[0].id == "M6");

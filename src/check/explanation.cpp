@@ -57,7 +57,7 @@ int Explanation::rank() const {
   const bool strange = empty == EmptyPolicy::Softmax || empty == EmptyPolicy::SoftmaxOfRest ||
                        empty == EmptyPolicy::MeanOfRest;
   int rank = strange ? 45 : 0;
-  for (const Hypothesis& part : parts) rank = std::max(rank, part.rank);
+  for (const Hypothesis& part : parts) rank += part.rank;
   return rank + 100 * (static_cast<int>(parts.size()) - 1);
 }
 
