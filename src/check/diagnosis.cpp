@@ -50,7 +50,7 @@ class Diagnoser {
   void explain_rows(const Screen& few, const Screen& more, bool challenge, bool all);
   std::vector<Hypothesis> nearest_singles();
   void name_policy(Explanation& explanation) const;
-  void add_input_causes(const InputCauses& inputs);
+  void add_input_causes(const InputCauses& inputs, const std::vector<OutputRow>& rows);
   std::vector<OutputRow> head_rows(const std::vector<OutputRow>& rows) const;
   void finish(const Screen& few, const Screen& more);
   void consider(Explanation explanation, const Screen& few, const Screen& more);
@@ -301,11 +301,17 @@ std::vector<Hypothesis> Diagnoser::nearest_singles() {
 }
 
 /// q, k and v came out wrong, and perhaps what follows them did too.
-void Diagnoser::add_input_causes(const InputCauses& inputs) {
+void Diagnoser::add_input_causes(const InputCauses& inputs, const std::vector<OutputRow>& rows) {
   if (inputs.causes.empty()) return;
   const std::vector<Cause> later = std::move(diagnosis_.causes);
   diagnosis_.causes.clear();
-  if (later.empty()) diagnosis_.causes = inputs.causes;
+  if (later.empty()) {
+    diagnosis_.causes = inputs.causes;
+    const auto base = cause_of_log_sum_exp(evaluator_, {}, head_rows(rows));
+    for (Cause& cause : diagnosis_.causes) {
+      if (base) add_to(cause, *base);
+    }
+  }
   for (const Cause& first : inputs.causes) {
     for (Cause cause : later) {
       add_to(cause, first);
@@ -339,7 +345,7 @@ Diagnosis Diagnoser::run(bool challenge) {
   } else if (challenge || !right) {
     explain_rows(few, more, challenge, sample.all);
   }
-  add_input_causes(inputs);
+  add_input_causes(inputs, sample.more);
   if (diagnosis_.causes.empty() && accepts(diagnosis_.intended, 1)) {
     diagnosis_.causes = causes_of_gradients(dump_);
     if (const auto cause = cause_of_log_sum_exp(evaluator_, {}, head_rows(sample.more))) {

@@ -86,7 +86,7 @@ class MaskList {
     add_for_parts("M4", 17, "{} multiplies the scores by 0 and 1: hidden scores become 0",
                   fill(Application::Fill, 0));
     add_for_parts("M4", 18, "{} is added as 1 and 0: visible scores grow by 1",
-                  fill(Application::Add, -1));
+                  fill(Application::AddToOthers, 1));
     add_for_parts("M4", 18, "{} is added as 0 and 1: hidden scores grow by 1",
                   fill(Application::Add, 1));
     add_for_parts("M4", 60, "{} adds -1e-9: hidden scores stay", fill(Application::Add, -1e-9));

@@ -28,6 +28,13 @@ Index mapped(HeadMap map, const AttentionShape& shape, std::size_t tensor, Index
   return map == HeadMap::Modulo ? h % shape.kv_heads : h / shape.group();
 }
 
+double added_to_all(const VisibilityVariant& visibility) {
+  for (const RuleVariant& rule : visibility.rules) {
+    if (rule.application == Application::AddToOthers) return rule.value;
+  }
+  return 0;
+}
+
 /// A score to which the lowest number of a dtype was added so many times, rounded each time.
 double with_lowest(double score, int times, DType dtype) {
   const auto add = [&](auto lowest) {
@@ -196,6 +203,7 @@ void Scorer::score(Index b, Index h, Index t, QueryScores& query) const {
   query.scale = variant_.score.scale.value_or(dump_.scale);
   query.empty = true;
   bool finite_fill = false;
+  const double shared = added_to_all(variant_.visibility);
   for (std::size_t s = 0; s < count; ++s) {
     const KeyVisibility& visibility = query.visibility[s];
     query.score[s] = -kInfinity;
@@ -206,7 +214,7 @@ void Scorer::score(Index b, Index h, Index t, QueryScores& query) const {
     } else {
       const double product = dot(q, query.key[s], shape.key_width);
       query.score[s] =
-          score_of(product, b, h, t, static_cast<Index>(s), visibility) + visibility.added;
+          score_of(product, b, h, t, static_cast<Index>(s), visibility) + visibility.added + shared;
       query.score[s] *= variant_.softmax.exponent;
     }
     if (query.score[s] != -kInfinity) query.empty = false;

@@ -78,7 +78,8 @@ TEST(Variant, EmptyRowsGiveWhatThePolicySays) {
   for (const auto& [intended, first] :
        {std::pair{EmptyRow::Zero, 0.0}, std::pair{EmptyRow::NaN, std::nan("")}}) {
     dump.empty_row = intended;
-    attend(dump, [&](const Place& at) { return at.b == 0 ? kHidden : dump.scale * product(dump, at); });
+    attend(dump,
+           [&](const Place& at) { return at.b == 0 ? kHidden : dump.scale * product(dump, at); });
     for (Index i = 0; i < 4 * 6 * 3; ++i) dump.context->data()[i] = first;
     EXPECT_LE(largest_difference(dump, {}), kTolerance);
   }
@@ -114,14 +115,22 @@ const ScoreCase kScoreCases[] = {
     {"M1", causal, [](Variant& v) { v.visibility.rules[kCausal].complement = true; },
      [](const Dump& dump, const Place& at) { return at.s > at.t ? scaled(dump, at) : kHidden; }},
     {"M2", padded, [](Variant& v) { v.visibility.padding_axis = PaddingAxis::Query; },
-     [](const Dump& dump, const Place& at) { return at.t < length(dump, at.b) ? scaled(dump, at) : kHidden; }},
+     [](const Dump& dump, const Place& at) {
+       return at.t < length(dump, at.b) ? scaled(dump, at) : kHidden;
+     }},
     {"M13", padded, [](Variant& v) { v.visibility.padding_axis = PaddingAxis::Head; },
-     [](const Dump& dump, const Place& at) { return at.h < length(dump, at.b) ? scaled(dump, at) : kHidden; }},
+     [](const Dump& dump, const Place& at) {
+       return at.h < length(dump, at.b) ? scaled(dump, at) : kHidden;
+     }},
     {"M4 times", causal,
-     [](Variant& v) { v.visibility.rules[kCausal] = {.application = Application::Fill, .value = 0}; },
+     [](Variant& v) {
+       v.visibility.rules[kCausal] = {.application = Application::Fill, .value = 0};
+     },
      [](const Dump& dump, const Place& at) { return at.s <= at.t ? scaled(dump, at) : 0; }},
     {"M4 added", causal,
-     [](Variant& v) { v.visibility.rules[kCausal] = {.application = Application::Add, .value = -1}; },
+     [](Variant& v) {
+       v.visibility.rules[kCausal] = {.application = Application::Add, .value = -1};
+     },
      [](const Dump& dump, const Place& at) { return scaled(dump, at) - (at.s <= at.t ? 0 : 1); }},
     {"M7", causal, [](Variant& v) { v.visibility.rules[kCausal].dropped = true; }, scaled},
     {"M8 diagonal", causal, [](Variant& v) { v.visibility.triangle = Triangle::Strict; },
@@ -133,9 +142,13 @@ const ScoreCase kScoreCases[] = {
        v.visibility.window_changed = true;
        v.visibility.window_left = v.visibility.window_right = 1;
      },
-     [](const Dump& dump, const Place& at) { return std::abs(at.s - at.t) <= 1 ? scaled(dump, at) : kHidden; }},
+     [](const Dump& dump, const Place& at) {
+       return std::abs(at.s - at.t) <= 1 ? scaled(dump, at) : kHidden;
+     }},
     {"M10", causal, [](Variant& v) { v.visibility.causal_corner.offset = 2; },
-     [](const Dump& dump, const Place& at) { return at.s <= at.t + 2 ? scaled(dump, at) : kHidden; }},
+     [](const Dump& dump, const Place& at) {
+       return at.s <= at.t + 2 ? scaled(dump, at) : kHidden;
+     }},
     {"M11", padded, [](Variant& v) { v.visibility.rules[kPadding].sample = SampleMap::Tiled; },
      [](const Dump& dump, const Place& at) {
        return at.s < length(dump, (at.b * 4 + at.h) % 2) ? scaled(dump, at) : kHidden;
@@ -145,7 +158,8 @@ const ScoreCase kScoreCases[] = {
     {"N2", sloped, [](Variant& v) { v.softmax.exponent = std::numbers::ln2; },
      [](const Dump& dump, const Place& at) {
        const double slope = (*dump.alibi_slopes)[static_cast<std::size_t>(at.h)];
-       return std::numbers::ln2 * (scaled(dump, at) - slope * std::abs(static_cast<double>(at.t - at.s)));
+       return std::numbers::ln2 *
+              (scaled(dump, at) - slope * std::abs(static_cast<double>(at.t - at.s)));
      }},
     {"E1 softcap after the mask", capped,
      [](Variant& v) { v.score.softcap_order = SoftcapOrder::AfterMask; },
@@ -227,7 +241,9 @@ double over(const Dump& dump, const Place& at, Index count, Along along) {
 
 const WeightCase kWeightCases[] = {
     {"S4", [](Variant& v) { v.softmax.weight_factor = 0.5; },
-     [](const auto& weights, const Dump&, const Place& at) { return 0.5 * weights(at.b, at.h, at.t, at.s); }},
+     [](const auto& weights, const Dump&, const Place& at) {
+       return 0.5 * weights(at.b, at.h, at.t, at.s);
+     }},
     {"X1 queries", [](Variant& v) { v.softmax.axis = SoftmaxAxis::Queries; },
      [](const auto&, const Dump& dump, const Place& at) {
        return over(dump, at, 6, [&](Index i) { return Place{at.b, at.h, i, at.s}; });
@@ -241,7 +257,9 @@ const WeightCase kWeightCases[] = {
        return over(dump, at, 2, [&](Index i) { return Place{i, at.h, at.t, at.s}; });
      }},
     {"X2", [](Variant& v) { v.softmax.transposed = true; },
-     [](const auto& weights, const Dump&, const Place& at) { return weights(at.b, at.h, at.s, at.t); }},
+     [](const auto& weights, const Dump&, const Place& at) {
+       return weights(at.b, at.h, at.s, at.t);
+     }},
     {"H4 mean of weights", [](Variant& v) { v.head_mean = HeadMean::Weights; },
      [](const auto& weights, const Dump&, const Place& at) {
        double sum = 0;
@@ -272,7 +290,8 @@ TEST(Variant, MasksAfterTheSoftmaxLeaveTheOtherWeights) {
   Dump dump = plain_dump(kShape);
   causal(dump);
   const Tensor<double, 4> weights = plain_weights(dump);
-  aggregate(dump, [&](const Place& at) { return at.s <= at.t ? weights(at.b, at.h, at.t, at.s) : 0; });
+  aggregate(dump,
+            [&](const Place& at) { return at.s <= at.t ? weights(at.b, at.h, at.t, at.s) : 0; });
   Variant variant;
   variant.visibility.rules[kCausal].application = Application::AfterSoftmax;
   EXPECT_LE(largest_difference(dump, variant), kTolerance);
@@ -357,9 +376,15 @@ TEST(Variant, AttendsOverTheHeads) {
 /// x, weights, and out = projected context.
 Dump projected_dump() {
   Dump dump = plain_dump({2, 3, 3, 5, 5, 4, 4});
-  DumpProjections p{normal<3>({2, 5, 12}, 21), normal<3>({2, 5, 12}, 21), false,
-                    normal<2>({12, 12}, 22),   normal<2>({12, 12}, 23),   normal<2>({12, 12}, 24),
-                    {},                        {},                        {},
+  DumpProjections p{normal<3>({2, 5, 12}, 21),
+                    normal<3>({2, 5, 12}, 21),
+                    false,
+                    normal<2>({12, 12}, 22),
+                    normal<2>({12, 12}, 23),
+                    normal<2>({12, 12}, 24),
+                    {},
+                    {},
+                    {},
                     Packing::ByInput};
   dump.projections = p;
   dump.has_heads = false;
@@ -374,7 +399,8 @@ Tensor<double, 4> project(const Tensor<double, 3>& x, const Tensor<double, 2>& w
     for (Index t = 0; t < 5; ++t) {
       for (Index row = 0; row < 12; ++row) {
         double sum = 0;
-        for (Index i = 0; i < 12; ++i) sum += x(b, t, i) * (transposed ? weight(i, row) : weight(row, i));
+        for (Index i = 0; i < 12; ++i)
+          sum += x(b, t, i) * (transposed ? weight(i, row) : weight(row, i));
         heads(b, row / 4, t, row % 4) = sum;
       }
     }
