@@ -91,7 +91,7 @@ std::optional<Cause> cause_of_log_sum_exp(const Evaluator& evaluator, const Vari
     of_other = std::max(of_other, std::fabs(recorded - other * natural) / unit);
     ++count;
   }
-  if (count == 0 || of_right < 20 * std::max(1.0, of_other) || of_other * roundoff > 0.02) {
+  if (count == 0 || of_right < 6 * std::max(1.0, of_other) || of_other * roundoff > 0.02) {
     return std::nullopt;
   }
   return Cause{{"N2"},

@@ -6,6 +6,9 @@
 namespace qkv {
 namespace {
 
+/// How much more of a square, in those of the noise, chance lets a wrong computation have.
+constexpr double kChance = 10;
+
 bool is_low(DType ran_in) { return ran_in == DType::Float16 || ran_in == DType::BFloat16; }
 
 const char* policy_text(EmptyPolicy policy) {
@@ -82,13 +85,15 @@ std::vector<Explanation> equal_best(const Screen& screen, std::vector<Explanatio
   const DType ran_in = screen.evaluator().dump().ran_in;
   std::stable_sort(accepted.begin(), accepted.end(),
                    [](const auto& a, const auto& b) { return a.trial.score < b.trial.score; });
-  const std::size_t best = 0;
+  // A row's elements share the errors of its scores: together they count as one.
+  const double width = static_cast<double>(screen.evaluator().width());
+  const double rms = accepted.front().trial.distance.rms;
+  const double noise = width * std::max(rms * rms, 0.05);
   std::vector<Explanation> equal;
-  for (std::size_t i = 0; i < accepted.size(); ++i) {
-    const Contest contest = screen.contest(accepted[best].trial, accepted[i].trial);
-    if (i == best || indistinguishable(contest, ran_in) || contest.place > 0.3) {
-      equal.push_back(accepted[i]);
-    }
+  for (const Explanation& other : accepted) {
+    const Contest contest = screen.contest(accepted.front().trial, other.trial);
+    const double worse = contest.difference * contest.difference * (1 - 2 * contest.place);
+    if (indistinguishable(contest, ran_in) || worse < kChance * noise) equal.push_back(other);
   }
   std::stable_sort(equal.begin(), equal.end(),
                    [](const auto& a, const auto& b) { return a.rank() < b.rank(); });
