@@ -239,7 +239,7 @@ class MaskList {
     const Index difference = dump_.shape.keys - dump_.shape.queries;
     const std::uint32_t touches =
         (causal ? stage::rule(kCausal) : 0) | (window ? stage::rule(kWindow) : 0);
-    const auto at = [causal](Variant& v, const CornerVariant& corner) {
+    const auto at = [](Variant& v, const CornerVariant& corner) {
       v.visibility.causal_corner = corner;
       v.visibility.window_corner = corner;
     };
