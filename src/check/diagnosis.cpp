@@ -17,6 +17,10 @@ namespace {
 
 constexpr std::size_t kRowsOfChunk = 4096;
 constexpr std::size_t kRivals = 5;
+/// Multiplications of a trial on the rows that singles are tried on.
+constexpr double kSample = 4e6;
+/// Multiplications that the confirmation of equal explanations may take.
+constexpr double kConfirmation = 4e9;
 
 class Diagnoser {
  public:
@@ -46,7 +50,7 @@ class Diagnoser {
   void explain_rows(const Screen& few, const Screen& more, bool challenge, bool all);
   std::vector<Hypothesis> nearest_singles();
   void name_policy(Explanation& explanation) const;
-  void add_input_causes(const InputCauses& inputs);
+  void add_input_causes(const InputCauses& inputs, const std::vector<OutputRow>& rows);
   std::vector<OutputRow> head_rows(const std::vector<OutputRow>& rows) const;
   void finish(const Screen& few, const Screen& more);
   void consider(Explanation explanation, const Screen& few, const Screen& more);
@@ -61,7 +65,8 @@ class Diagnoser {
   std::vector<double> rms_;      // of each, from what was meant
   std::vector<Explanation> accepted_;
   std::vector<Explanation> rejected_;
-  Trial intended_;  // on the rows that singles are tried on
+  std::vector<Trial> policies_;  // what was meant but for rows without a key, on the same rows
+  Trial intended_;               // on the rows that singles are tried on
   Diagnosis diagnosis_;
 };
 
@@ -141,9 +146,11 @@ void Diagnoser::consider(Explanation explanation, const Screen& few, const Scree
   if (accepts(explanation.trial, 2)) {
     explanation.trial = tried(more);
     if (policies) name_policy(explanation);
-    // Rows without a key are a matter of the policy for them, and of nothing that changes nothing elsewhere.
-    const bool elsewhere = !indistinguishable(
-        more.contest(intended_, explanation.trial, intended_.rows.empty), dump_.ran_in);
+    // What a policy for rows without a key explains alone is that policy.
+    const bool elsewhere =
+        std::none_of(policies_.begin(), policies_.end(), [&](const Trial& policy) {
+          return indistinguishable(more.contest(policy, explanation.trial), dump_.ran_in);
+        });
     const bool about_empty = explanation.parts.size() == 1 &&
                              (explanation.parts[0].id == "M5" || explanation.parts[0].id == "M6");
     if (explanation.parts.size() < 3 && accepts(explanation.trial, 1.25) &&
@@ -160,8 +167,11 @@ void Diagnoser::name_policy(Explanation& explanation) const {
   const EmptyPolicy policy = explanation.trial.variant.empty;
   const std::vector<bool>& empty = explanation.trial.rows.empty;
   if (policy == EmptyPolicy::Intended) return;
+  const std::uint32_t emptying =
+      stage::all_rules | stage::attended | stage::transposed | stage::axis | stage::softcap;
   for (std::size_t i = 0; i < empty.size(); ++i) {
-    if (empty[i] && !intended_.rows.empty[i]) return;
+    const bool own = (explanation.touches() & emptying) != 0;
+    if (own && empty[i] && !intended_.rows.empty[i]) return;
   }
   for (const Hypothesis& hypothesis : catalogue_.hypotheses) {
     if (hypothesis.touches != stage::empty || hypothesis.variant().empty != policy) continue;
@@ -198,6 +208,12 @@ void Diagnoser::screen_singles(const Screen& few, const Screen& more, bool chall
 
 std::vector<Explanation> Diagnoser::confirm(std::vector<Explanation> equal, bool all) {
   if (all || equal.empty()) return equal;
+  const double rows = static_cast<double>(rows_.size());
+  const double one = Screen(evaluator_, {rows_.front()}).products() * rows;
+  const auto affordable =
+      static_cast<std::size_t>(std::max(6.0, kConfirmation / std::max(one, 1.0)));
+  if (equal.size() > affordable)
+    equal.erase(equal.begin() + static_cast<std::ptrdiff_t>(affordable), equal.end());
   std::vector<DistanceSum> sums(equal.size());
   const auto width = static_cast<double>(evaluator_.width());
   for (std::size_t begin = 0; begin < rows_.size(); begin += kRowsOfChunk) {
@@ -262,7 +278,8 @@ void Diagnoser::explain_rows(const Screen& few, const Screen& more, bool challen
     }
   }
   const std::vector<OutputRow> rows = head_rows(more.rows());
-  for (const Explanation& explanation : confirm(equal_best(more, std::move(accepted_)), all)) {
+  for (const Explanation& explanation :
+       one_a_class(confirm(equal_best(more, std::move(accepted_)), all))) {
     Cause cause = cause_of(explanation);
     if (const auto base = cause_of_log_sum_exp(evaluator_, explanation.trial.variant, rows)) {
       add_to(cause, *base);
@@ -284,11 +301,17 @@ std::vector<Hypothesis> Diagnoser::nearest_singles() {
 }
 
 /// q, k and v came out wrong, and perhaps what follows them did too.
-void Diagnoser::add_input_causes(const InputCauses& inputs) {
+void Diagnoser::add_input_causes(const InputCauses& inputs, const std::vector<OutputRow>& rows) {
   if (inputs.causes.empty()) return;
   const std::vector<Cause> later = std::move(diagnosis_.causes);
   diagnosis_.causes.clear();
-  if (later.empty()) diagnosis_.causes = inputs.causes;
+  if (later.empty()) {
+    diagnosis_.causes = inputs.causes;
+    const auto base = cause_of_log_sum_exp(evaluator_, {}, head_rows(rows));
+    for (Cause& cause : diagnosis_.causes) {
+      if (base) add_to(cause, *base);
+    }
+  }
   for (const Cause& first : inputs.causes) {
     for (Cause cause : later) {
       add_to(cause, first);
@@ -299,10 +322,16 @@ void Diagnoser::add_input_causes(const InputCauses& inputs) {
 
 Diagnosis Diagnoser::run(bool challenge) {
   measure_intended();
-  const SampleRows sample = sample_rows(evaluator_, rows_, rms_, challenge ? 512 : 128);
+  const double one = rows_.empty() ? 1 : Screen(evaluator_, {rows_.front()}).products();
+  const double limit = std::clamp(kSample / one, 128.0, 512.0);
+  const SampleRows sample =
+      sample_rows(evaluator_, rows_, rms_, challenge ? 512 : static_cast<std::size_t>(limit));
   const Screen few(evaluator_, sample.few);
   const Screen more(evaluator_, sample.more);
   intended_ = more.trial({});
+  for (const Hypothesis& hypothesis : catalogue_.hypotheses) {
+    if (hypothesis.touches == stage::empty) policies_.push_back(more.trial(hypothesis.variant()));
+  }
   const bool right = diagnosis_.intended.rms < 1.2 && diagnosis_.intended.max < 8;
 
   const InputCauses inputs = causes_of_inputs(dump_, catalogue_);
@@ -316,7 +345,7 @@ Diagnosis Diagnoser::run(bool challenge) {
   } else if (challenge || !right) {
     explain_rows(few, more, challenge, sample.all);
   }
-  add_input_causes(inputs);
+  add_input_causes(inputs, sample.more);
   if (diagnosis_.causes.empty() && accepts(diagnosis_.intended, 1)) {
     diagnosis_.causes = causes_of_gradients(dump_);
     if (const auto cause = cause_of_log_sum_exp(evaluator_, {}, head_rows(sample.more))) {

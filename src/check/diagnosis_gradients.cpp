@@ -175,9 +175,9 @@ std::vector<Cause> causes_of_gradients(const Dump& dump) {
   for (std::size_t i = 1; i < errors.size(); ++i) best = std::min(best, errors[i]);
   // Gradients are sums of differences: they lose more digits than what goes in.
   const double floor = 2 * roundoff;
-  if (!(best < errors[0] / 2) || best > 200 * roundoff || errors[0] < floor) return causes;
+  if (!(best < 0.8 * errors[0]) || best > 200 * roundoff || errors[0] < floor) return causes;
   for (std::size_t i = 1; i < errors.size(); ++i) {
-    if (errors[i] > std::max(1.3 * best, floor)) continue;
+    if (errors[i] > std::max(1.15 * best, floor)) continue;
     const bool named = std::any_of(causes.begin(), causes.end(), [&](const Cause& cause) {
       return cause.ids.front() == candidates[i].id;
     });

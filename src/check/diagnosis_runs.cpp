@@ -91,7 +91,9 @@ std::optional<Cause> cause_of_log_sum_exp(const Evaluator& evaluator, const Vari
     of_other = std::max(of_other, std::fabs(recorded - other * natural) / unit);
     ++count;
   }
-  if (count == 0 || of_right < 20 || of_other > 20 || of_other > of_right / 4) return std::nullopt;
+  if (count == 0 || of_right < 6 * std::max(1.0, of_other) || of_other * roundoff > 0.02) {
+    return std::nullopt;
+  }
   return Cause{{"N2"},
                dump.log_sum_exp_base2 ? "the log-sum-exp is to base e where base 2 is meant"
                                       : "the log-sum-exp is to base 2 where base e is meant",

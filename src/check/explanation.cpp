@@ -6,6 +6,9 @@
 namespace qkv {
 namespace {
 
+/// How much more of a square, in those of the noise, chance lets a wrong computation have.
+constexpr double kChance = 10;
+
 bool is_low(DType ran_in) { return ran_in == DType::Float16 || ran_in == DType::BFloat16; }
 
 const char* policy_text(EmptyPolicy policy) {
@@ -20,6 +23,9 @@ const char* policy_text(EmptyPolicy policy) {
       return "the mean of the values that the other rules leave";
     case EmptyPolicy::Softmax:
       return "the softmax of all scores";
+    case EmptyPolicy::AddedLowest:
+    case EmptyPolicy::AddedLowestFloat32:
+      return "what the lowest number gives, added once for each rule";
     default:
       return "the softmax of the scores that the other rules leave";
   }
@@ -54,7 +60,7 @@ int Explanation::rank() const {
   const bool strange = empty == EmptyPolicy::Softmax || empty == EmptyPolicy::SoftmaxOfRest ||
                        empty == EmptyPolicy::MeanOfRest;
   int rank = strange ? 45 : 0;
-  for (const Hypothesis& part : parts) rank = std::max(rank, part.rank);
+  for (const Hypothesis& part : parts) rank += part.rank;
   return rank + 100 * (static_cast<int>(parts.size()) - 1);
 }
 
@@ -79,17 +85,22 @@ std::vector<Explanation> equal_best(const Screen& screen, std::vector<Explanatio
   const DType ran_in = screen.evaluator().dump().ran_in;
   std::stable_sort(accepted.begin(), accepted.end(),
                    [](const auto& a, const auto& b) { return a.trial.score < b.trial.score; });
-  const std::size_t best = 0;
+  // A row's elements share the errors of its scores: together they count as one.
+  const double width = static_cast<double>(screen.evaluator().width());
+  const double rms = accepted.front().trial.distance.rms;
+  const double noise = width * std::max(rms * rms, 0.05);
   std::vector<Explanation> equal;
-  for (std::size_t i = 0; i < accepted.size(); ++i) {
-    const Contest contest = screen.contest(accepted[best].trial, accepted[i].trial);
-    if (i == best || indistinguishable(contest, ran_in) || contest.place > 0.3) {
-      equal.push_back(accepted[i]);
-    }
+  for (const Explanation& other : accepted) {
+    const Contest contest = screen.contest(accepted.front().trial, other.trial);
+    const double worse = contest.difference * contest.difference * (1 - 2 * contest.place);
+    if (indistinguishable(contest, ran_in) || worse < kChance * noise) equal.push_back(other);
   }
   std::stable_sort(equal.begin(), equal.end(),
                    [](const auto& a, const auto& b) { return a.rank() < b.rank(); });
+  return equal;
+}
 
+std::vector<Explanation> one_a_class(std::vector<Explanation> equal) {
   // One a class, and no fitted constant where a specific number of the same stage does as well.
   std::vector<Explanation> named;
   for (Explanation& explanation : equal) {

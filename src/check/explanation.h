@@ -20,8 +20,11 @@ struct Explanation {
 };
 
 /// Those that explain the dump as well as the best of them does: equal computations, as far as the rows can tell. Sorted,
-/// the likeliest first; one a class.
+/// the likeliest first.
 std::vector<Explanation> equal_best(const Screen& screen, std::vector<Explanation> accepted);
+
+/// Of equal explanations one a class, and no pair or fitted constant where something simpler does as well.
+std::vector<Explanation> one_a_class(std::vector<Explanation> equal);
 
 /// Whether two computations are one, as far as rounding lets the dump tell.
 bool indistinguishable(const Contest& contest, DType ran_in);

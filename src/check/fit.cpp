@@ -94,7 +94,7 @@ std::optional<Hypothesis> fit(const Hypothesis& hypothesis, const Variant& base,
   std::vector<OutputRow> first = few.rows();
   if (fit.free().grid.size() > 200 && first.size() > 2) first.resize(2);
   const Screen glance(few.evaluator(), first);
-  const std::size_t kept = coarsely ? 1 : fit.free().integer ? 6 : 3;
+  const std::size_t kept = fit.free().integer ? (coarsely ? 1 : 6) : 3;
   const std::vector<double> starts = fit.coarse(glance, kept);
   if (starts.empty()) return std::nullopt;
   double best = starts.front();

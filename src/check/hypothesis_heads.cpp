@@ -96,8 +96,8 @@ void list_axes(const Dump& dump, std::vector<Hypothesis>& list) {
         fmt::format("each token attends over the {}, causally, instead of the tokens", name),
         [attended](Variant& v) { v.attended = attended; });
   };
-  if (dump.shape.batch > 1) over(Attended::Batch, "batch");
-  if (dump.shape.heads > 1) over(Attended::Heads, "heads");
+  over(Attended::Batch, "batch");
+  over(Attended::Heads, "heads");
 }
 
 void list_groups(const Dump& dump, std::vector<Hypothesis>& list) {

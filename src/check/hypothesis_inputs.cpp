@@ -201,6 +201,9 @@ class RotaryList {
     for (double shift = -shift_limit; shift <= shift_limit; ++shift) {
       if (shift != 0) shifts.push_back(shift);
     }
+    free("R3", 17, "positions of q are shifted",
+         {"shift", shifts, true, false,
+          [](Variant& v, double value) { v.rotary[kQuery].shift = static_cast<Index>(value); }});
     free("R3", 16, "positions of k are shifted",
          {"shift", shifts, true, false,
           [](Variant& v, double value) { v.rotary[kKey].shift = static_cast<Index>(value); }});

@@ -86,7 +86,7 @@ class MaskList {
     add_for_parts("M4", 17, "{} multiplies the scores by 0 and 1: hidden scores become 0",
                   fill(Application::Fill, 0));
     add_for_parts("M4", 18, "{} is added as 1 and 0: visible scores grow by 1",
-                  fill(Application::Add, -1));
+                  fill(Application::AddToOthers, 1));
     add_for_parts("M4", 18, "{} is added as 0 and 1: hidden scores grow by 1",
                   fill(Application::Add, 1));
     add_for_parts("M4", 60, "{} adds -1e-9: hidden scores stay", fill(Application::Add, -1e-9));
@@ -121,15 +121,15 @@ class MaskList {
   }
 
   void empty_rows() {
-    const auto policy = [&](EmptyPolicy empty, const char* text) {
-      add("M6", 19, stage::empty, fmt::format("a row that sees no key gives {}", text),
+    const auto policy = [&](EmptyPolicy empty, const char* text, int rank = 19) {
+      add("M6", rank, stage::empty, fmt::format("a row that sees no key gives {}", text),
           [empty](Variant& v) { v.empty = empty; });
     };
     policy(EmptyPolicy::NaN, "NaN");
     policy(EmptyPolicy::Mean, "the mean of all values");
     policy(EmptyPolicy::Zero, "0");
-    policy(EmptyPolicy::MeanOfRest, "the mean of the values that the other rules leave");
-    policy(EmptyPolicy::Softmax, "the softmax of all its scores");
+    policy(EmptyPolicy::MeanOfRest, "the mean of the values that the other rules leave", 43);
+    policy(EmptyPolicy::Softmax, "the softmax of all its scores", 43);
     add("M5", 42, stage::empty, "masks add the lowest number one after the other, and it overflows",
         [](Variant& v) { v.empty = EmptyPolicy::AddedLowest; });
     if (dump_.ran_in == DType::Float16) {
@@ -137,7 +137,7 @@ class MaskList {
           "masks add the lowest float32 one after the other, and it overflows",
           [](Variant& v) { v.empty = EmptyPolicy::AddedLowestFloat32; });
     }
-    policy(EmptyPolicy::SoftmaxOfRest, "the softmax of the scores that the other rules leave");
+    policy(EmptyPolicy::SoftmaxOfRest, "the softmax of the scores that the other rules leave", 43);
   }
 
   void dropped() {
@@ -189,26 +189,26 @@ class MaskList {
       list_.push_back(std::move(hypothesis));
     };
     if (w.left) {
-      with(14, "the window reaches one key further", *w.left + 1, w.right);
-      with(14, "the window is one key short", *w.left - 1, w.right);
-      with(14, "the window is two-sided", w.left, w.left);
+      with(12, "the window reaches one key further", *w.left + 1, w.right);
+      with(12, "the window is one key short", *w.left - 1, w.right);
+      with(12, "the window is two-sided", w.left, w.left);
       if (dump_.rules.causal) {
-        with(14, "the window is two-sided, and nothing else hides later keys", w.left, w.left,
+        with(12, "the window is two-sided, and nothing else hides later keys", w.left, w.left,
              true);
       }
-      with(15, "the window has half its width on each side", *w.left / 2, *w.left / 2);
+      with(13, "the window has half its width on each side", *w.left / 2, *w.left / 2);
     }
-    if (w.left != w.right) with(14, "the window lies on the other side", w.right, w.left);
+    if (w.left != w.right) with(12, "the window lies on the other side", w.right, w.left);
     if (w.left != w.right && dump_.rules.causal) {
-      with(14, "the window lies on the other side, and nothing else hides later keys", w.right,
+      with(12, "the window lies on the other side, and nothing else hides later keys", w.right,
            w.left, true);
     }
     if (w.right && *w.right > 0) {
-      with(14, "the window reaches one later key further", w.left, *w.right + 1);
-      with(14, "the window is one later key short", w.left, *w.right - 1);
+      with(12, "the window reaches one later key further", w.left, *w.right + 1);
+      with(12, "the window is one later key short", w.left, *w.right - 1);
       if (w.left) {
-        with(14, "the window reaches one key further on both sides", *w.left + 1, *w.right + 1);
-        with(14, "the window is one key short on both sides", *w.left - 1, *w.right - 1);
+        with(12, "the window reaches one key further on both sides", *w.left + 1, *w.right + 1);
+        with(12, "the window is one key short on both sides", *w.left - 1, *w.right - 1);
       }
     }
     std::vector<double> grid;
@@ -248,8 +248,8 @@ class MaskList {
       if (corner.offset) list_.back().parameters["offset"] = static_cast<double>(*corner.offset);
     };
     if (difference != 0) {
-      corner_with(12, "the diagonal starts at the top left: s <= t", {Index{0}, false});
-      corner_with(12, "the diagonal ends at the bottom right: s <= t + S - T", {difference, false});
+      corner_with(11, "the diagonal starts at the top left: s <= t", {Index{0}, false});
+      corner_with(11, "the diagonal ends at the bottom right: s <= t + S - T", {difference, false});
       corner_with(16, "the diagonal ends at the bottom right, the other way about: s <= t + T - S",
                   {-difference, false});
     }

@@ -60,7 +60,7 @@ class ScoreList {
             v.score.scale = 1;
             v.softmax.weight_factor = factor;
           });
-      add("S4", 14, stage::weight, "the scale is applied to the scores and again after the softmax",
+      add("E1", 16, stage::weight, "values are multiplied by the scale, beside the scores",
           [factor](Variant& v) { v.softmax.weight_factor = factor; });
       if (std::fabs(root - dump_.scale) < 1e-12) break;
     }

@@ -85,7 +85,8 @@ std::vector<Explanation> fitted_pairs(const Catalogue& catalogue,
 #pragma omp parallel for schedule(dynamic) if (worth)
   for (Index i = 0; i < count; ++i) {
     const Hypothesis& fixed = nearest[static_cast<std::size_t>(i)];
-    const Variant base = fixed.variant();
+    // Rows that it leaves without a key would hide what the parameter does.
+    const Variant base = few.trial_with_policy(fixed.variant()).variant;
     for (const Hypothesis* open : free) {
       if (!compatible(fixed, *open) || evaluator.cost(base) > 64) continue;
       const auto fitted = fit(*open, base, glance, glance, true);

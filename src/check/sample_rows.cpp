@@ -13,12 +13,15 @@ struct HeadRows {
   std::vector<std::size_t> right;
 };
 
-/// `count` of them, spread evenly, both ends included.
-std::vector<std::size_t> spread(const std::vector<std::size_t>& from, std::size_t count) {
+/// `count` of them, spread evenly, both ends included where there are three; `turn` moves a smaller number about.
+std::vector<std::size_t> spread(const std::vector<std::size_t>& from, std::size_t count,
+                                std::size_t turn) {
   if (from.size() <= count) return from;
   std::vector<std::size_t> taken;
   for (std::size_t i = 0; i < count; ++i) {
-    taken.push_back(from[count == 1 ? from.size() / 2 : i * (from.size() - 1) / (count - 1)]);
+    const std::size_t place = count < 3 ? (i * from.size() / count + turn * 5) % from.size()
+                                        : i * (from.size() - 1) / (count - 1);
+    taken.push_back(from[place]);
   }
   return taken;
 }
@@ -66,9 +69,10 @@ SampleRows sample_rows(const Evaluator& evaluator, const std::vector<OutputRow>&
   SampleRows sample;
   std::set<std::size_t> few;
   const bool dear = evaluator.projected() && evaluator.dump().shape.heads > 4;
+  std::size_t turn = 0;
   for (const HeadRows* head : chosen) {
-    for (const std::size_t i : spread(head->wrong, dear ? 2 : 3)) few.insert(i);
-    for (const std::size_t i : spread(head->right, 1)) few.insert(i);
+    for (const std::size_t i : spread(head->wrong, dear ? 2 : 3, turn)) few.insert(i);
+    for (const std::size_t i : spread(head->right, 1, turn++)) few.insert(i);
   }
   std::set<std::size_t> more = few;
   if (rows.size() <= limit) {
@@ -77,8 +81,8 @@ SampleRows sample_rows(const Evaluator& evaluator, const std::vector<OutputRow>&
   } else {
     const std::size_t each = std::max<std::size_t>(1, limit / (2 * heads.size()));
     for (const auto& [at, head] : heads) {
-      for (const std::size_t i : spread(head.wrong, each)) more.insert(i);
-      for (const std::size_t i : spread(head.right, each)) more.insert(i);
+      for (const std::size_t i : spread(head.wrong, each, turn)) more.insert(i);
+      for (const std::size_t i : spread(head.right, each, turn++)) more.insert(i);
     }
   }
   for (const std::size_t i : few) sample.few.push_back(rows[i]);

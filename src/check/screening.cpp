@@ -78,8 +78,9 @@ Trial Screen::trial_with_policy(const Variant& variant) const {
   const Screen screen(evaluator_, empty);
   double nearest = screen.trial(variant).distance.rms;
   for (const EmptyPolicy policy :
-       {EmptyPolicy::Zero, EmptyPolicy::NaN, EmptyPolicy::Mean, EmptyPolicy::MeanOfRest,
-        EmptyPolicy::Softmax, EmptyPolicy::SoftmaxOfRest}) {
+       {EmptyPolicy::Zero, EmptyPolicy::NaN, EmptyPolicy::Mean, EmptyPolicy::AddedLowest,
+        EmptyPolicy::AddedLowestFloat32, EmptyPolicy::MeanOfRest, EmptyPolicy::Softmax,
+        EmptyPolicy::SoftmaxOfRest}) {
     Variant other = variant;
     other.empty = policy;
     const double rms = screen.trial(other).distance.rms;

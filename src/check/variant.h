@@ -118,6 +118,7 @@ enum class Application : std::uint8_t {
   Hide,          ///< −∞
   Fill,          ///< the score becomes `value`
   Add,           ///< `value` is added to the score
+  AddToOthers,   ///< `value` is added to the scores that no such rule hides
   AfterSoftmax,  ///< the weight becomes 0, and the others stay
 };
 

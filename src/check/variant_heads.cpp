@@ -201,7 +201,30 @@ double activate(Activation activation, double x) {
   }
 }
 
-VariantHeads::VariantHeads(const Dump& dump, std::size_t bytes) : dump_(dump), capacity_(bytes) {}
+VariantHeads::VariantHeads(const Dump& dump, std::size_t bytes)
+    : dump_(dump), arithmetic_(arithmetic_of(dump.ran_in, dump.ran_in)), capacity_(bytes) {
+  if (!dump.projections) return;
+  const DumpProjections& p = *dump.projections;
+  const Tensor<double, 2>* weights[] = {&p.query_weight, &p.key_weight, &p.value_weight};
+  for (std::size_t i = 0; i < 3; ++i) {
+    double sum = 0;
+    for (const double element : weights[i]->elements()) sum += element * element;
+    const auto count = static_cast<double>(weights[i]->elements().size());
+    weight_square_[i] = count > 0 ? sum / count : 0;
+  }
+}
+
+double VariantHeads::projection_variance(std::size_t tensor, Index b, Index token) const {
+  const Tensor<double, 3>& input =
+      tensor == kQuery ? dump_.projections->input : dump_.projections->key_input;
+  const Index width = input.shape(2);
+  const double* x = input.data() + (b * input.shape(1) + token) * width;
+  double square = 0;
+  for (Index i = 0; i < width; ++i) square += x[i] * x[i];
+  const double products = square * weight_square_[tensor];
+  return sum_variance(arithmetic_, products, std::sqrt(products), width) +
+         storage_variance(arithmetic_, std::sqrt(products));
+}
 
 std::string VariantHeads::key(const Variant& variant, std::size_t tensor) {
   const ProjectionVariant& p = variant.projection;
@@ -241,7 +264,13 @@ std::shared_ptr<const HeadMatrix> VariantHeads::make(const Variant& variant, std
     project.emplace(dump_, variant.projection, tensor);
   }
   double* next = matrix->elements.data();
+  matrix->variances.assign(static_cast<std::size_t>(sizes.tokens), 0.0);
+  const bool computed = project || (dump_.projections && !dump_.has_heads);
   for (Index t = 0; t < sizes.tokens; ++t) {
+    if (computed) {
+      const Index token = source_of(order, sizes, head, t, 0).first;
+      matrix->variances[static_cast<std::size_t>(t)] = projection_variance(tensor, b, token);
+    }
     for (Index d = 0; d < sizes.width; ++d) {
       const auto [token, column] = source_of(order, sizes, head, t, d);
       *next++ = project ? (*project)(b, token, column)

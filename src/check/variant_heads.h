@@ -8,16 +8,19 @@
 #include <vector>
 
 #include "check/dump.h"
+#include "check/rounding_unit.h"
 #include "check/variant.h"
 
 namespace qkv {
 
-/// Rows of one head, and the square of each one's length.
+/// Rows of one head, and what belongs to each: the square of its length.
 struct HeadMatrix {
   Index rows = 0;
   Index width = 0;
   std::vector<double> elements;
   std::vector<double> squares;
+  std::vector<double>
+      variances;  ///< that rounding gave one element of each row on its way from x; 0 where it was given
 
   const double* row(Index i) const noexcept { return elements.data() + i * width; }
 };
@@ -38,10 +41,14 @@ class VariantHeads {
     std::shared_ptr<const HeadMatrix> matrix;
     std::uint64_t used = 0;
   };
+  /// Of one element of x·Wᵀ.
+  double projection_variance(std::size_t tensor, Index b, Index token) const;
   std::shared_ptr<const HeadMatrix> make(const Variant& variant, std::size_t tensor, Index b,
                                          Index head) const;
 
   const Dump& dump_;
+  Arithmetic arithmetic_;
+  std::array<double, 3> weight_square_{};  ///< mean square of a projection's elements
   std::size_t capacity_;
   mutable std::mutex mutex_;
   mutable std::map<std::string, Entry> entries_;

@@ -28,6 +28,13 @@ Index mapped(HeadMap map, const AttentionShape& shape, std::size_t tensor, Index
   return map == HeadMap::Modulo ? h % shape.kv_heads : h / shape.group();
 }
 
+double added_to_all(const VisibilityVariant& visibility) {
+  for (const RuleVariant& rule : visibility.rules) {
+    if (rule.application == Application::AddToOthers) return rule.value;
+  }
+  return 0;
+}
+
 /// A score to which the lowest number of a dtype was added so many times, rounded each time.
 double with_lowest(double score, int times, DType dtype) {
   const auto add = [&](auto lowest) {
@@ -147,12 +154,15 @@ void Scorer::score(Index b, Index h, Index t, QueryScores& query) const {
   query.key.resize(count);
   query.value.resize(count);
   query.key_square.resize(count);
+  query.key_variance.resize(count);
+  query.value_variance.resize(count);
   query.score.resize(count);
   visibility_of(dump_, variant_, b, h, t, query.visibility);
 
   const HeadMatrix& queries = table_(kQuery, b, mapped(variant_.head[kQuery], shape, kQuery, h));
   const double* q = queries.row(t);
   query.query_square = queries.squares[static_cast<std::size_t>(t)];
+  query.query_variance = queries.variances[static_cast<std::size_t>(t)];
   const Index key_head = mapped(variant_.head[kKey], shape, kKey, h);
   const Index value_head = mapped(variant_.head[kValue], shape, kValue, h);
   for (std::size_t s = 0; s < count; ++s) {
@@ -173,13 +183,18 @@ void Scorer::score(Index b, Index h, Index t, QueryScores& query) const {
       const HeadMatrix& keys_of = table_(kKey, sample, head_of_key);
       query.key[s] = keys_of.row(row);
       query.key_square[s] = keys_of.squares[static_cast<std::size_t>(row)];
-      query.value[s] = table_(kValue, sample, head_of_value).row(row);
+      query.key_variance[s] = keys_of.variances[static_cast<std::size_t>(row)];
+      const HeadMatrix& values_of = table_(kValue, sample, head_of_value);
+      query.value[s] = values_of.row(row);
+      query.value_variance[s] = values_of.variances[static_cast<std::size_t>(row)];
       if (variant_.attended == Attended::Keys) {
         for (std::size_t j = 1; j < count; ++j) {
           query.key[j] = query.key[0] + static_cast<Index>(j) * shape.key_width;
           query.value[j] = query.value[0] + static_cast<Index>(j) * shape.value_width;
         }
         query.key_square = keys_of.squares;
+        query.key_variance = keys_of.variances;
+        query.value_variance = values_of.variances;
       }
     }
   }
@@ -188,6 +203,7 @@ void Scorer::score(Index b, Index h, Index t, QueryScores& query) const {
   query.scale = variant_.score.scale.value_or(dump_.scale);
   query.empty = true;
   bool finite_fill = false;
+  const double shared = added_to_all(variant_.visibility);
   for (std::size_t s = 0; s < count; ++s) {
     const KeyVisibility& visibility = query.visibility[s];
     query.score[s] = -kInfinity;
@@ -198,7 +214,7 @@ void Scorer::score(Index b, Index h, Index t, QueryScores& query) const {
     } else {
       const double product = dot(q, query.key[s], shape.key_width);
       query.score[s] =
-          score_of(product, b, h, t, static_cast<Index>(s), visibility) + visibility.added;
+          score_of(product, b, h, t, static_cast<Index>(s), visibility) + visibility.added + shared;
       query.score[s] *= variant_.softmax.exponent;
     }
     if (query.score[s] != -kInfinity) query.empty = false;

@@ -31,11 +31,14 @@ struct QueryScores {
   std::vector<KeyVisibility> visibility;
   std::vector<const double*> key;
   std::vector<const double*> value;
-  std::vector<double> key_square;  ///< of the key's length
-  std::vector<double> score;       ///< −∞ where hidden
-  std::vector<double> unmasked;    ///< filled only where the row is empty
+  std::vector<double> key_square;    ///< of the key's length
+  std::vector<double> key_variance;  ///< of one element
+  std::vector<double> value_variance;
+  std::vector<double> score;     ///< −∞ where hidden
+  std::vector<double> unmasked;  ///< filled only where the row is empty
   std::vector<double> weight;
   double query_square = 0;
+  double query_variance = 0;
   double scale = 1;
   double log_sum_exp = 0;
   bool empty = false;

@@ -150,6 +150,9 @@ void apply(const RuleVariant& rule, bool complement_of_all, bool position_rule, 
       case Application::Add:
         key.added = rule.value;  // rules that are added together are added once
         break;
+      case Application::AddToOthers:
+        key.added = -rule.value;  // beside what Scorer adds to all
+        break;
       case Application::AfterSoftmax:
         key.erased = true;
         break;
