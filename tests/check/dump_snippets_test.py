@@ -1,6 +1,5 @@
 """Runs every block of code in docs/dump.md and holds the dump that it writes against the oracle."""
 
-import importlib.util
 import os
 import pathlib
 import re
@@ -13,24 +12,6 @@ HERE = pathlib.Path(__file__).resolve().parent
 DOCUMENT = HERE.parent.parent / "docs" / "dump.md"
 BLOCK = re.compile(r"^### (.*?)$.*?^```(python|c|cpp)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SNIPPETS = BLOCK.findall(DOCUMENT.read_text(encoding="utf-8"))
-
-# JAX is half a gigabyte. Where it is not installed, the calls of its snippet are NumPy's.
-JAX = {
-    "__init__.py": "from numpy import ndarray as Array\nfrom jax import nn, random\n",
-    "numpy.py": "from numpy import *\n",
-    "random.py": """import numpy as np
-def key(seed): return np.random.default_rng(seed)
-def normal(key, shape): return key.standard_normal(shape).astype(np.float32)
-""",
-    "nn.py": """import numpy as np
-def dot_product_attention(q, k, v, is_causal):
-    scores = np.einsum("bthd,bshd->bhts", q, k) / np.sqrt(q.shape[-1])
-    hidden = is_causal and np.arange(k.shape[1]) > np.arange(q.shape[1])[:, None]
-    weights = np.exp(np.where(hidden, -np.inf, scores))
-    weights /= weights.sum(-1, keepdims=True)
-    return np.einsum("bhts,bshd->bthd", weights, v).astype(np.float32)
-""",
-}
 
 
 def run(command, folder, **environment):
@@ -47,14 +28,7 @@ def run(command, folder, **environment):
 
 def run_python(code, folder):
     (folder / "snippet.py").write_text(code, encoding="utf-8")
-    paths = [os.environ.get("PYTHONPATH", "")]
-    if importlib.util.find_spec("jax") is None:
-        paths.append(str(folder / "stand-ins"))
-        package = folder / "stand-ins" / "jax"
-        package.mkdir(parents=True)
-        for name, text in JAX.items():
-            (package / name).write_text(text, encoding="utf-8")
-    run([sys.executable, "snippet.py"], folder, PYTHONPATH=os.pathsep.join(filter(None, paths)))
+    run([sys.executable, "snippet.py"], folder)
 
 
 def run_c(code, folder):
