@@ -12,12 +12,20 @@ show() {
   "$@"
 }
 
+show_difference() {
+  local status=0
+  show "$@" || status=$?
+  ((status == 1)) || return 1
+}
+
 show 'An encoder layer of MiniLM: every query sees every real token, padding on the right' \
   build/qkv trace data/minilm-layer0.safetensors
 show 'A decoder layer of SmolLM2: causal, grouped key/value heads, rotary positions, padding on the left' \
   build/qkv trace data/smollm2-layer11.safetensors
 show 'Held against what those models computed' \
-  build/qkv align data/*.safetensors
+  build/qkv align data/*-layer*.safetensors
+show_difference 'Attention with a bug in it, and which: four heads of MiniLM with the padding mask on the query axis' \
+  build/qkv check data/padding-on-query-axis.safetensors
 if [[ ${QKV_TORCH:-AUTO} != OFF ]]; then
   show "Held against PyTorch's own attention" \
     build/qkv align --require-peers

@@ -83,6 +83,7 @@ const std::vector<std::string>& catalogue_ids() {
 Catalogue catalogue_for(const Dump& dump) {
   Catalogue catalogue;
   list_mask_hypotheses(dump, catalogue.hypotheses);
+  list_visibility_hypotheses(dump, catalogue.hypotheses);
   list_score_hypotheses(dump, catalogue.hypotheses);
   list_head_hypotheses(dump, catalogue.hypotheses);
   list_input_hypotheses(dump, catalogue.hypotheses);

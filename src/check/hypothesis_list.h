@@ -5,7 +5,10 @@
 
 namespace qkv {
 
+/// How rules are applied.
 void list_mask_hypotheses(const Dump& dump, std::vector<Hypothesis>& list);
+/// Which keys they cover.
+void list_visibility_hypotheses(const Dump& dump, std::vector<Hypothesis>& list);
 /// Scale, softmax, what is added to scores.
 void list_score_hypotheses(const Dump& dump, std::vector<Hypothesis>& list);
 /// Heads, and the output.

@@ -5,15 +5,17 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <limits>
-#include <nlohmann/json.hpp>
 #include <set>
-#include <stdexcept>
 #include <string_view>
+
+#include "check/layer_sample_metadata.h"
 
 namespace qkv {
 namespace {
+
+using layer_sample::fail;
+using layer_sample::read_json;
+using layer_sample::read_number;
 
 const std::set<std::string, std::less<>> kTensorNames = {
     "x", "q_proj.weight", "q_proj.bias",   "k_proj.weight", "k_proj.bias",
@@ -21,38 +23,6 @@ const std::set<std::string, std::less<>> kTensorNames = {
     "k", "q_before_rope", "k_before_rope", "weights",       "context",
     "v", "out",           "input_ids",     "position_ids",  "attention_mask",
 };
-
-[[noreturn]] void fail(std::string_view argument, std::string_view expected, std::string_view got) {
-  throw std::invalid_argument(
-      fmt::format("layer sample: {}: expected {}, got {}", argument, expected, got));
-}
-
-template <class Number>
-std::optional<Number> read_number(const TensorFile& file, const std::string& key) {
-  const auto entry = file.metadata.find(key);
-  if (entry == file.metadata.end()) return std::nullopt;
-  const std::string& text = entry->second;
-  Number number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || end != text.data() + text.size() || !(number > Number{0}) ||
-      number > std::numeric_limits<Number>::max()) {
-    fail(fmt::format("metadata \"{}\"", key), "a positive number", fmt::format("\"{}\"", text));
-  }
-  return number;
-}
-
-/// The entry as JSON of the wanted type, or a default value where it is absent.
-template <class Value>
-Value read_json(const TensorFile& file, const std::string& key, std::string_view expected) {
-  const auto entry = file.metadata.find(key);
-  if (entry == file.metadata.end()) return {};
-  const auto json = nlohmann::json::parse(entry->second, nullptr, /*allow_exceptions=*/false);
-  try {
-    return json.template get<Value>();
-  } catch (const nlohmann::json::exception&) {
-    fail(fmt::format("metadata \"{}\"", key), expected, "something else");
-  }
-}
 
 /// Reads tensors of one file and checks their shapes.
 template <class T>
@@ -182,33 +152,6 @@ MultiHeadAttentionParameters<T> read_parameters(const Reader<T>& reader,
   return parameters;
 }
 
-Mask read_causal(const TensorFile& file) {
-  const auto entry = file.metadata.find("causal");
-  if (entry == file.metadata.end()) return {};
-  const std::string_view text = entry->second;
-  if (text.starts_with("top-left")) return Mask::causal(Corner::top_left());
-  if (text.starts_with("bottom-right")) return Mask::causal(Corner::bottom_right());
-  fail("metadata \"causal\"", "\"top-left\" or \"bottom-right\"", fmt::format("\"{}\"", text));
-}
-
-std::optional<RotaryOptions> read_rotary(const TensorFile& file) {
-  const auto base = read_number<double>(file, "rope_theta");
-  if (!base) return std::nullopt;
-  const auto entry = file.metadata.find("rope_pairing");
-  const std::string pairing = entry == file.metadata.end() ? "" : entry->second;
-  RotaryOptions options;
-  options.base = *base;
-  if (pairing == "i with i+head_dim/2") {
-    options.pairing = RotaryPairing::Halves;
-  } else if (pairing == "2i with 2i+1") {
-    options.pairing = RotaryPairing::Interleaved;
-  } else {
-    fail("metadata \"rope_pairing\"", "\"i with i+head_dim/2\" or \"2i with 2i+1\"",
-         fmt::format("\"{}\"", pairing));
-  }
-  return options;
-}
-
 template <class T>
 void read_texts(const TensorFile& file, LayerSample<T>& sample) {
   if (const auto entry = file.metadata.find("source"); entry != file.metadata.end()) {
@@ -281,7 +224,7 @@ LayerSample<T> read_layer_sample(const TensorFile& file) {
   sample.key = reader.template optional<4>("k", key_shape);
   sample.value =
       reader.template optional<4>("v", {batch, sample.kv_heads, keys, sample.value_head_width});
-  sample.rotary = read_rotary(file);
+  sample.rotary = layer_sample::read_rotary(file);
   sample.query_before_rotary = reader.template optional<4>("q_before_rope", query_shape);
   sample.key_before_rotary = reader.template optional<4>("k_before_rope", key_shape);
   sample.positions = reader.template optional<2, Index>("position_ids", {batch, queries});
@@ -301,7 +244,7 @@ LayerSample<T> read_layer_sample(const TensorFile& file) {
       "context", {batch, queries, sample.heads * sample.value_head_width});
   sample.keep = reader.template optional<2, bool>("attention_mask", {batch, keys});
 
-  sample.mask = read_causal(file);
+  sample.mask = layer_sample::read_causal(file);
   if (sample.keep) {
     sample.mask =
         sample.mask & Mask::key_padding(std::as_const(*sample.keep).view(), Polarity::Keep);

@@ -56,6 +56,4 @@ class VariantHeads {
   mutable std::uint64_t clock_ = 0;
 };
 
-double activate(Activation activation, double x);
-
 }  // namespace qkv

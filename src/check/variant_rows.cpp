@@ -7,6 +7,7 @@
 
 #include "base/rounding.h"
 #include "check/variant_context.h"
+#include "check/variant_projection.h"
 
 namespace qkv {
 namespace {

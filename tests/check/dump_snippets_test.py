@@ -57,4 +57,5 @@ def test_snippet(language, code, tmp_path):
     {"python": run_python, "c": run_c, "cpp": run_cpp}[language](code, tmp_path)
     dumps = list(tmp_path.glob("dump.*"))
     assert len(dumps) == 1
-    assert "out: matches" in run([os.environ["QKV_JUDGE_DUMP"], dumps[0]], tmp_path)
+    verdict = run([os.environ["QKV_COMMAND"], "check", "--no-diagnosis", dumps[0]], tmp_path)
+    assert verdict.startswith(f"{dumps[0]}: matches\n")
