@@ -115,7 +115,7 @@ def make():
     shown = dict(some_part=True)
     overflowing = dict(dtypes=("float16",), style="fused", features=("plain",))
     items = [
-        ("M1", "complement", Wish(**shown), part_of("causal", "padding", "mask", "documents")),
+        ("M1", "complement", Wish(**shown), part_of("causal", "window", "padding", "mask", "documents")),
         ("M2", "", Wish(shapes=SELF, parts=("padding",))),
         ("M13", "", Wish(shapes=("token-heads",), parts=("padding",))),
         ("M3", "", Wish(**shown), masks),

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from case import DTYPES
 from draw import MODIFIERS, Wish, draw
 from implementations import IMPLEMENTATIONS, NOT_A_BUG, plugin
 
@@ -76,8 +75,6 @@ def one(rng, name, implementation, dtype):
     case = draw(rng, wish, dtype, shapes[int(rng.integers(len(shapes)))])
     if case is None:
         return None
-    if wish.value_gain != 1 and case.v is not None and case.source == "real":
-        case.v = (case.v * wish.value_gain).to(DTYPES[dtype]).double()
     shown = implementation(case, rng)
     if shown is None:
         return None

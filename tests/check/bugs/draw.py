@@ -64,6 +64,8 @@ def draw(rng, wish, dtype, shape):
     set_modifiers(case, rng, wish, found)
     set_presentation(case, rng, wish)
     round_inputs(case)
+    if not finite(case):
+        return None
     empty = not sees_a_key(case, NO_BUGS).all()
     if empty != wish.empty_rows and not (empty and left_padded(case)):
         return None
@@ -84,6 +86,7 @@ def activations(case, rng, wish):
             found["k"],
             found["v"],
         )
+        case.v = case.v * wish.value_gain
         (B, H, T, Dk), (_, Hkv, S, _) = case.q.shape, case.k.shape
         case.sizes = dict(B=B, H=H, Hkv=Hkv, T=T, S=S, Dk=Dk, Dv=case.v.shape[-1])
         if "projections" in features:
@@ -274,6 +277,14 @@ def round_inputs(case):
         p.x, p.x_kv = rounded(p.x, case.dtype), rounded(p.x_kv, case.dtype)
         p.weights = {n: rounded(w, case.dtype) for n, w in p.weights.items()}
         p.biases = {n: rounded(b, case.dtype) for n, b in p.biases.items()}
+
+
+def finite(case):
+    """float16 holds no more than 65,504."""
+    p = case.projections
+    projected = [p.x, p.x_kv, *p.weights.values(), *p.biases.values()] if p else []
+    given = [case.q, case.k, case.v, case.wo, case.bo, case.bias, *projected]
+    return all(t is None or t.isfinite().all() for t in given)
 
 
 def set_policy(case, rng, wish, empty):

@@ -25,16 +25,16 @@ def out_laid_out(t, case):
     return t.transpose(0, 1) if case.out_layout == "TBD" else t
 
 
-def tensors_of(case, shown, stored, with_heads=None, weight_layout="out-in"):
-    """Everything by name. `with_heads`: q, k, v as the code had them, beside x and weights."""
+def tensors_of(case, shown, stored, weight_layout="out-in"):
+    """Everything by name: q, k, v as they were meant or, beside x and weights, as the code had them."""
     tensors = {}
 
     def put(name, t):
         if t is not None:
             tensors[name] = t.to(stored) if t.is_floating_point() else t
 
-    q, k, v = with_heads or (case.q, case.k, case.v)
-    for name, t in (("q", q), ("k", k), ("v", v)):
+    for name in "qkv":
+        t = shown.get(name, getattr(case, name))
         put(name, laid_out(t, case.layout) if t is not None else None)
     if case.projections:
         put_projections(put, case, weight_layout)

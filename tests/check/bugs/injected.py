@@ -1,17 +1,14 @@
-"""Dumps with one mistake or two, and what else would explain each of them."""
+"""Dumps with one mistake or two."""
 
 from itertools import combinations
 
 import numpy as np
 
-from attention import heads
-from case import DTYPES, Bugs
+from aliases import SHAPE_ERRORS, aliases, same_shapes
+from case import Bugs
 from catalogue import INJECTIONS, family
 from draw import MODIFIERS, Wish, draw
 from observe import Rounding, observed
-
-IN_ITS_DTYPE = {"M5", "N3"}  # what float64 cannot show
-SHAPE_ERRORS = (RuntimeError, IndexError)  # an injection that would not run on these sizes
 
 
 def single_dumps(seed, count, classes, dtypes):
@@ -54,6 +51,8 @@ def one_dump(rng, injections, turn, dtypes, hidden=False):
 
 def dump_of(rng, case, bugs):
     seed = int(rng.integers(1 << 30))
+    if case.projections and rng.random() < 0.25:
+        case.carries = case.carries | {"heads"}
     try:
         shown = observed(case, Bugs(*bugs), seed=seed)
     except SHAPE_ERRORS:
@@ -62,102 +61,30 @@ def dump_of(rng, case, bugs):
     if not same_shapes(shown, rounding.right):
         return None
     shows = rounding.shows(shown)
+    hidden = hidden_halves(case, bugs, rounding, shown, seed)
+    if hidden is None:
+        return None
     record = {
         "ids": [b.id for b in bugs],
         "variants": [b.variant for b in bugs],
         "parameters": [b.parameters for b in bugs],
-        "aliases": aliases(rng, case, bugs, rounding, seed) if shows else [],
+        "aliases": aliases(rng, case, bugs, rounding, seed, hidden) if shows else [],
         "shows": shows,
     }
-    made = {"case": case, "shown": shown, "record": record}
-    if case.projections and rng.random() < 0.25:
-        made["heads"] = heads(case, Bugs(*bugs), DTYPES[case.dtype])
-        record["heads"] = "as the code had them"  # beside x and weights
-    return made
+    return {"case": case, "shown": shown, "record": record}
 
 
-def same_shapes(a, b):
-    return all(a[name].shape == b[name].shape for name in b)
-
-
-def aliases(rng, case, bugs, rounding, seed):
-    """Other mistakes, or pairs of them, that give the same numbers in this dump."""
-    dtype = case.dtype if IN_ITS_DTYPE & {b.id for b in bugs} else "float64"
-    wrong = observed(case, Bugs(*bugs), dtype=dtype, seed=seed)
-    tries = [[rival] for bug in bugs for rival in rivals(rng, case, bug)]
-    if len(bugs) == 2:
-        first, second = bugs
-        tries = [[first], [second]]
-        tries += [[rival, second] for rival in rivals(rng, case, first) if rival.id != second.id]
-        tries += [[first, rival] for rival in rivals(rng, case, second) if rival.id != first.id]
-    found = []
-    for explanation in tries:
-        ids = sorted(b.id for b in explanation)
-        if ids in found or ids == sorted(b.id for b in bugs):
-            continue
-        try:
-            other = observed(case, Bugs(*explanation), dtype=dtype, seed=seed)
-        except SHAPE_ERRORS:
-            continue
-        if same_shapes(other, wrong) and rounding.same(wrong, other):
-            found.append(ids)
-    return found + [ids for ids in known_aliases(case, bugs) if ids not in found]
-
-
-def rivals(rng, case, bug):
-    """Members of the family that can be written for this case, parameters drawn a few times."""
-    few_scores = case.T * case.S <= 9
-    found = []
-    for injection in INJECTIONS:
-        related = few_scores or injection.id in family(bug.id)
-        if injection.id == bug.id or not related or not writable(injection, case):
-            continue
-        for _ in range(8):
-            rival = injection.bug(rng, case)
-            if rival and rival not in found:
-                found.append(rival)
-    return found
-
-
-def writable(injection, case):
-    """Whether the case has what the injection is about."""
-    wish = injection.wish
-    if not set(wish.parts) <= set(case.parts) or (wish.some_part and not case.parts):
-        return False
-    if (wish.only is not None and list(wish.only) != case.parts) or not set(
-        wish.carries
-    ) <= case.carries:
-        return False
-    have = {
-        "scale": True,
-        "softcap": case.softcap,
-        "bias": case.bias is not None,
-        "alibi": case.alibi_slopes is not None,
-        "sink": case.sink is not None,
-        "rotary": case.rotary,
-        "qk-norm": case.qk_norm,
-        "projections": case.projections,
-        "wo": case.wo is not None,
-    }
-    if injection.id == "M6" and injection.wish.policy != case.empty_row:
-        return False
-    if injection.id == "M12" and case.query_documents is None:
-        return False
-    return all(have.get(feature, True) for feature in wish.features)
-
-
-def known_aliases(case, bugs):
-    """What the catalogue says of a fitted constant, separate weights, and a sink for a tail."""
-    if len(bugs) != 1:
-        return []
-    bug = bugs[0]
-    if bug.id in ("S1", "S2") or (bug.id == "N2" and "lse" not in case.carries):
-        return [["S3"]]
-    if bug.id == "N1":
-        return [["E1"]]
-    if bug.id == "Q1" and not case.projections.packing:
-        return [["Q2"]]
-    return []
+def hidden_halves(case, bugs, rounding, shown, seed):
+    """Of a pair the halves that the other one covers up; None where it almost does."""
+    hidden = []
+    for bug in bugs if len(bugs) == 2 else []:
+        (other,) = (b for b in bugs if b is not bug)
+        alone = observed(case, Bugs(other), seed=seed)
+        shows = rounding.shows(shown, alone) if same_shapes(shown, alone) else True
+        if shows is None:
+            return None
+        hidden += [] if shows else [bug.id]
+    return hidden
 
 
 def pair_dumps(seed, count, classes, dtypes):

@@ -33,7 +33,7 @@ def store(folder, number, made, rng):
         weight_layout = "out-in"
     lse_base = made.get("lse_base", "e")
     path = folder / f"dump-{number:05}{kind}"
-    tensors = tensors_of(case, made["shown"], stored, made.get("heads"), weight_layout)
+    tensors = tensors_of(case, made["shown"], stored, weight_layout)
     write(path, tensors, metadata_of(case, tensors, weight_layout, lse_base))
     sizes = {name: case.sizes[name] for name in ("B", "H", "Hkv", "T", "S", "Dk", "Dv")}
     return {
@@ -55,6 +55,7 @@ def describe(case):
         "rules": case.parts,
         "modifiers": [m for m in modifiers if getattr(case, m) is not None],
         "stage": case.stage,
+        "carries": sorted(case.carries),
         "empty_row": case.empty_row_as,
     }
 

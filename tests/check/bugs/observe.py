@@ -11,6 +11,8 @@ def observed(case, bugs=NO_BUGS, dtype=None, style=None, seed=0):
     """The results that the dump carries, by name."""
     result = run(case, bugs, dtype, style, seed)
     shown = {"out": result.out}
+    if "heads" in case.carries:
+        shown |= {"q": result.q, "k": result.k, "v": result.v}
     if "weights" in case.carries:
         shown["weights"] = result.weights
     if "lse" in case.carries:
