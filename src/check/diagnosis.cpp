@@ -8,8 +8,10 @@
 #include <set>
 
 #include "check/diagnosis_parts.h"
+#include "check/facts.h"
 #include "check/fit.h"
 #include "check/pairs.h"
+#include "check/remarks.h"
 #include "check/sample_rows.h"
 
 namespace qkv {
@@ -352,7 +354,7 @@ Diagnosis Diagnoser::run(bool challenge) {
       diagnosis_.causes.push_back(*cause);
     }
   }
-  if (diagnosis_.causes.empty() && !challenge) diagnosis_.facts = facts_of(more, intended_);
+  if (diagnosis_.causes.empty() && !challenge) diagnosis_.facts = facts_of(evaluator_, rows_, rms_);
   finish(few, more);
   return std::move(diagnosis_);
 }
@@ -379,6 +381,7 @@ void Diagnoser::finish(const Screen& few, const Screen& more) {
     ids.insert(ids.end(), cause.ids.begin(), cause.ids.end());
   }
   if (diagnosis_.causes.size() > 1) diagnosis_.separation = what_separates(ids);
+  diagnosis_.remarks = remarks_of(evaluator_, ids);
   list_not_shown(few, more);
 }
 

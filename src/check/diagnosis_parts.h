@@ -1,5 +1,4 @@
-// Causes that show elsewhere than in the rows of out: in q, k and v, in a second run, in the log-sum-exp, in gradients. And what
-// is known of a dump that nothing explains.
+// Causes that show elsewhere than in the rows of out: in q, k and v, in a second run, in the log-sum-exp, in gradients.
 #pragma once
 
 #include <optional>
@@ -25,8 +24,5 @@ std::optional<Cause> cause_of_log_sum_exp(const Evaluator& evaluator, const Vari
 
 /// G2 and B1 of a dump whose out is right.
 std::vector<Cause> causes_of_gradients(const Dump& dump);
-
-/// Sentences about which rows and heads are right, and what the others look like.
-std::vector<std::string> facts_of(const Screen& screen, const Trial& intended);
 
 }  // namespace qkv

@@ -77,6 +77,7 @@ struct DumpProjections {
   std::optional<Tensor<double, 1>> key_bias;
   std::optional<Tensor<double, 1>> value_bias;
   std::optional<Packing> packing;  ///< as the file had them, where they were one tensor
+  bool stored_in_out = false;      ///< the file had them as [in, out]
 };
 
 struct DumpOutputProjection {

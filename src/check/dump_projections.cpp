@@ -95,6 +95,7 @@ std::optional<DumpProjections> read_dump_projections(const DumpTensors& tensors,
                                                      const DumpReading& reading) {
   if (!tensors.has("x")) return std::nullopt;
   DumpProjections projections;
+  projections.stored_in_out = reading.weights_in_out;
   projections.input = tensors.numbers<3>("x");
   projections.cross = tensors.has("x_kv");
   projections.key_input = projections.cross ? tensors.numbers<3>("x_kv") : projections.input;

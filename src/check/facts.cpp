@@ -1,0 +1,215 @@
+#include "check/facts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <set>
+
+#include "check/facts_parts.h"
+#include "check/where.h"
+
+namespace qkv {
+namespace {
+
+constexpr std::size_t kLookedAt = 256;
+constexpr std::size_t kGroups = 16;  ///< of one kind that are looked at
+
+using Places = std::vector<OutputRow>;
+
+/// "sample 1 of 2, head 0 of 3, rows 5–12 of 13"; which of them, where rows are not all of that.
+std::string places_text(const Evaluator& evaluator, const Places& places) {
+  const AttentionShape& shape = evaluator.dump().shape;
+  std::set<Index> samples;
+  std::set<Index> heads;
+  std::set<Index> queries;
+  for (const OutputRow& row : places) {
+    samples.insert(row.b);
+    heads.insert(row.h);
+    queries.insert(row.t);
+  }
+  Where where;
+  where.shape = {shape.batch, evaluator.projected() ? 1 : shape.heads, shape.queries, 1};
+  where.samples.assign(samples.begin(), samples.end());
+  where.heads.assign(heads.begin(), heads.end());
+  where.rows.assign(queries.begin(), queries.end());
+  const std::size_t all = samples.size() * heads.size() * queries.size();
+  const std::string text = describe(where);
+  return places.size() == all ? text : fmt::format("{} of the {} in {}", places.size(), all, text);
+}
+
+/// Which heads, samples and queries hold no wrong row, and where the wrong ones begin.
+void add_right_parts(const Evaluator& evaluator, const Places& rows, const std::vector<double>& rms,
+                     std::vector<std::string>& facts) {
+  std::map<Index, bool> samples;
+  std::map<Index, bool> heads;
+  std::map<Index, bool> queries;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const bool wrong = rms[i] > kWrongRow;
+    samples[rows[i].b] |= wrong;
+    heads[rows[i].h] |= wrong;
+    queries[rows[i].t] |= wrong;
+  }
+  const auto say = [&](const char* one, const char* many, const std::map<Index, bool>& parts) {
+    std::vector<Index> right;
+    for (const auto& [number, wrong] : parts) {
+      if (!wrong) right.push_back(number);
+    }
+    if (right.empty()) return;
+    const bool single = right.size() == 1;
+    facts.push_back(
+        fmt::format("{} {} {} right", single ? one : many, ranges(right), single ? "is" : "are"));
+  };
+  say("sample", "samples", samples);
+  if (!evaluator.projected()) say("head", "heads", heads);
+  say("row", "rows", queries);
+  const auto first =
+      std::find_if(queries.begin(), queries.end(), [](const auto& entry) { return entry.second; });
+  if (first->first > queries.begin()->first) {
+    facts.push_back(fmt::format("the first wrong row is {}", first->first));
+  }
+}
+
+/// Rows of two runs on the same inputs that are further apart than rounding.
+void add_second_run(const Evaluator& evaluator, const Places& rows,
+                    std::vector<std::string>& facts) {
+  const Dump& dump = evaluator.dump();
+  if (!dump.second_output && !dump.second_context) return;
+  std::size_t unequal = 0;
+  for (const OutputRow& row : rows) {
+    const auto first = evaluator.recorded(row);
+    const double* second = dump.second_output ? &(*dump.second_output)(row.b, row.t, 0)
+                                              : &(*dump.second_context)(row.b, row.h, row.t, 0);
+    const bool same = std::equal(first.begin(), first.end(), second, [](double a, double b) {
+      return a == b || (std::isnan(a) && std::isnan(b));
+    });
+    if (!same) ++unequal;
+  }
+  facts.push_back(unequal == 0 ? "a second run on the same inputs gave the same bits"
+                               : fmt::format("a second run on the same inputs gave other bits in "
+                                             "{} of {} rows",
+                                             unequal, rows.size()));
+}
+
+std::optional<std::string> sentence_of(const WrongRows& wrong, const RowGroup& group) {
+  if (auto text = what_rows_hold(wrong, group)) return text;
+  if (auto text = whose_rows(wrong, group)) return text;
+  return which_keys(wrong, group);
+}
+
+using Sentences = std::map<std::string, Places>;
+
+/// Of groups of wrong rows. Factors that differ from row to row are looked for last.
+Sentences sentences_of(const WrongRows& wrong, const std::vector<RowGroup>& groups, bool factors) {
+  Sentences found;
+  for (const RowGroup& group : groups) {
+    auto text = sentence_of(wrong, group);
+    if (!text && factors) text = own_multiples(wrong, group);
+    if (!text) continue;
+    for (const std::size_t i : group) found[*text].push_back(wrong.row(i));
+  }
+  return found;
+}
+
+/// A sentence that holds for all wrong rows; else those that hold for all of a head, a sample, or both.
+void add_sentences(const WrongRows& wrong, std::vector<std::string>& facts) {
+  using Key = std::pair<Index, Index>;
+  const std::function<Key(const OutputRow&)> keys[] = {
+      [](const OutputRow&) {
+        return Key{0, 0};
+      },
+      [](const OutputRow& row) {
+        return Key{row.h, 0};
+      },
+      [](const OutputRow& row) {
+        return Key{row.b, 0};
+      },
+      [](const OutputRow& row) {
+        return Key{row.b, row.h};
+      },
+  };
+  std::vector<std::vector<RowGroup>> groupings;
+  for (const auto& key : keys) {
+    std::map<Key, RowGroup> groups;
+    for (std::size_t i = 0; i < wrong.count(); ++i) groups[key(wrong.row(i))].push_back(i);
+    groupings.emplace_back();
+    for (auto& [at, group] : groups) {
+      if (groupings.back().size() < kGroups) groupings.back().push_back(std::move(group));
+    }
+  }
+  Sentences found;
+  for (const bool factors : {false, true}) {
+    for (const auto& groups : groupings) {
+      if (!found.empty()) break;
+      found = sentences_of(wrong, groups, factors);
+      if (!found.empty() && !factors) found = sentences_of(wrong, groups, true);
+    }
+  }
+  for (const auto& [text, places] : found) {
+    const bool all = places.size() == wrong.count();
+    facts.push_back(
+        all ? fmt::format("every wrong row {}", text)
+            : fmt::format("{}: each wrong row {}", places_text(wrong.evaluator(), places), text));
+  }
+}
+
+}  // namespace
+
+double distance_of(std::span<const double> got, std::span<const double> value,
+                   std::span<const double> units, double factor) {
+  double sum = 0;
+  for (std::size_t d = 0; d < got.size(); ++d) {
+    const double z = (got[d] - factor * value[d]) / (units[d] * std::max(1.0, std::fabs(factor)));
+    sum += z * z;
+  }
+  const double rms = std::sqrt(sum / static_cast<double>(got.size()));
+  return std::isnan(rms) ? Screen::kFarthest : rms;
+}
+
+bool borne_out(std::span<const double> row_rms, DType ran_in) {
+  double sum = 0;
+  for (const double rms : row_rms) {
+    if (rms > kWrongRow) return false;
+    sum += rms * rms;
+  }
+  return std::sqrt(sum / static_cast<double>(row_rms.size())) <= rms_tolerance(ran_in);
+}
+
+std::vector<std::string> facts_of(const Evaluator& evaluator, const std::vector<OutputRow>& rows,
+                                  const std::vector<double>& rms) {
+  std::vector<std::string> facts;
+  Places wrong_rows;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (rms[i] > kWrongRow) wrong_rows.push_back(rows[i]);
+  }
+  if (wrong_rows.empty()) {
+    if (!rows.empty()) facts.push_back("no row alone is beyond rounding, only many together are");
+    return facts;
+  }
+  facts.push_back(wrong_rows.size() == rows.size()
+                      ? "every row is wrong"
+                      : fmt::format("{} of {} rows are wrong", wrong_rows.size(), rows.size()));
+  add_right_parts(evaluator, rows, rms, facts);
+  Places looked_at = wrong_rows;
+  if (wrong_rows.size() > kLookedAt) {
+    looked_at.clear();
+    for (std::size_t i = 0; i < kLookedAt; ++i) {
+      looked_at.push_back(wrong_rows[i * wrong_rows.size() / kLookedAt]);
+    }
+  }
+  const WrongRows wrong(evaluator, looked_at);
+  std::vector<std::string> found;
+  add_sentences(wrong, found);
+  for (std::string& fact : facts_of_results(wrong)) found.push_back(std::move(fact));
+  if (!found.empty() && wrong.count() < wrong_rows.size()) {
+    facts.push_back(fmt::format("what follows is of {} of the {} wrong rows, spread evenly",
+                                wrong.count(), wrong_rows.size()));
+  }
+  facts.insert(facts.end(), found.begin(), found.end());
+  add_second_run(evaluator, rows, facts);
+  return facts;
+}
+
+}  // namespace qkv
