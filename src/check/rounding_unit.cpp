@@ -23,25 +23,6 @@ constexpr double kWeightRoundings = 2;
 
 constexpr double square(double x) { return x * x; }
 
-/// Mean square of what a normal error δ of a score makes of its weight p: p·δ while δ is small, then p·(exp(δ) − 1), and 1 where
-/// the key overtakes all others: exp(δ) > 1/p.
-double weight_effect(double weight, double score_variance) {
-  constexpr double kSmall = 0.01;
-  if (score_variance <= kSmall || weight == 0) return square(weight) * score_variance;
-  const double gap = -std::log(weight);
-  if (gap >= 2 * score_variance) {
-    return square(weight) * (std::exp(2 * score_variance) - 2 * std::exp(score_variance / 2) + 1);
-  }
-  // The tail beyond the gap, where the weight grows by 1 − p, what is below it by Mills' ratio, and the half that lose it.
-  const double deviation = std::sqrt(score_variance);
-  const double at = gap / deviation;
-  const double tail = std::erfc(at / std::numbers::sqrt2) / 2;
-  const double density = std::exp(-at * at / 2) / std::sqrt(2 * std::numbers::pi);
-  const double ratio = std::sqrt(std::numbers::pi / 2);
-  const double gains = tail + density * std::min(ratio, deviation / (2 * score_variance - gap));
-  return square(1 - weight) * gains + square(weight) / 2;
-}
-
 /// Variance of a number that lies anywhere within half a spacing.
 constexpr double spacing_variance(double spacing) { return spacing * spacing / 12; }
 
@@ -77,6 +58,24 @@ void expect_floating(const char* argument, DType dtype) {
 }
 
 }  // namespace
+
+// p·δ while the error δ is small, then p·(exp(δ) − 1), and 1 where the key overtakes all others: exp(δ) > 1/p.
+double weight_effect(double weight, double score_variance) {
+  constexpr double kSmall = 0.01;
+  if (score_variance <= kSmall || weight == 0) return square(weight) * score_variance;
+  const double gap = -std::log(weight);
+  if (gap >= 2 * score_variance) {
+    return square(weight) * (std::exp(2 * score_variance) - 2 * std::exp(score_variance / 2) + 1);
+  }
+  // The tail beyond the gap, where the weight grows by 1 − p, what is below it by Mills' ratio, and the half that lose it.
+  const double deviation = std::sqrt(score_variance);
+  const double at = gap / deviation;
+  const double tail = std::erfc(at / std::numbers::sqrt2) / 2;
+  const double density = std::exp(-at * at / 2) / std::sqrt(2 * std::numbers::pi);
+  const double ratio = std::sqrt(std::numbers::pi / 2);
+  const double gains = tail + density * std::min(ratio, deviation / (2 * score_variance - gap));
+  return square(1 - weight) * gains + square(weight) / 2;
+}
 
 Arithmetic arithmetic_of(DType ran_in, DType stored_in) {
   expect_floating("dtype", ran_in);

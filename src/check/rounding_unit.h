@@ -68,6 +68,8 @@ struct ContextRow {
 /// Writes the variance of the context [Dv], its rounding to the file included.
 void context_variance(const Arithmetic& arithmetic, const ContextRow& row,
                       std::span<double> variance);
+/// Mean square of what a normal error of this variance in a score makes of its weight, however large the error is.
+double weight_effect(double weight, double score_variance);
 /// Writes that of the weights [S].
 void weight_variance(const Arithmetic& arithmetic, std::span<const double> weight,
                      std::span<const double> score_variance, std::span<double> variance);

@@ -48,7 +48,7 @@ class Aggregator {
     second_.assign(width, 0.0);  // Σ w·v²
     std::fill_n(context, width, 0.0);
     double entering = 0;  // Σ p²·(variance of the value)
-    double total = 0;     // Σ w, w = p²·(variance of the score)
+    double total = 0;     // Σ w, w = (effect of the score's variance on p)
     double keys = 0;
     std::fill_n(variance, width, 0.0);
     const double own = 2 * (square(kRoundingRms * arithmetic_.storage) +
@@ -58,7 +58,9 @@ class Aggregator {
       if (p == 0) continue;
       ++keys;
       const double* v = query.value[s];
-      const double w = p * p * score_variance(query, s);
+      const double error = score_variance(query, s);
+      // Weights that were multiplied by a constant are no probabilities.
+      const double w = p > 0 && p <= 1 ? weight_effect(p, error) : p * p * error;
       const double mine = p * p * own + square(arithmetic_.storage_spacing) / 12;
       entering += p * p * query.value_variance[s];
       total += w;

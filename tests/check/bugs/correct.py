@@ -45,7 +45,8 @@ def kinds(rng, dtype):
 def correct_dumps(seed, count, dtypes, plugin_name=None):
     implementations = dict(IMPLEMENTATIONS)
     if plugin_name:
-        implementations["plugin"] = plugin(plugin_name)
+        function = plugin(plugin_name)
+        implementations[function.__name__] = function
     names = [*implementations, *implementations, *NOT_A_BUG]
     made, turn = 0, 0
     while made < count and turn < 20 * count:

@@ -237,6 +237,6 @@ NOT_A_BUG = {
 
 
 def plugin(name):
-    """MODULE:FUNCTION, a binding of the engine say, with an implementation's signature."""
+    """MODULE:FUNCTION with an implementation's signature, such as engine:engine."""
     module, function = name.split(":")
     return getattr(__import__(module), function)

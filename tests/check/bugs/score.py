@@ -2,20 +2,25 @@
 
   score.py --qkv build/qkv DIR... [--markdown FILE]
 
-DIR holds what make_dumps.py wrote. The exit status is 1 where a bar is missed: of single mistakes
+DIR holds what make_dumps.py wrote. FILE gets the tables between its lines <!-- scores --> and
+<!-- /scores -->, where it has them. The exit status is 1 where a bar is missed: of single mistakes
 95 % are named, and 90 % in every class; of pairs 70 %, and none as something that is not there; no
 right dump is called wrong, and none that differs is called right.
 """
 
 import argparse
 import json
+import os
+import re
 import subprocess
 import sys
+import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
 FILES_A_CALL = 200
 OUTCOMES = ("named", "within", "wrong", "unexplained", "missed", "error")
+HIDDEN = "a mistake that does not show"
 NAMED, NAMED_A_CLASS, NAMED_PAIRS = 0.95, 0.90, 0.70
 
 
@@ -73,9 +78,7 @@ class Score:
         self.classes = defaultdict(Counter)  # "M2", "pairs" -> outcome -> count
         self.taken = defaultdict(Counter)  # class -> whom its dumps were taken for
         self.groups = defaultdict(Counter)  # "float16", "real", "gqa" -> outcome -> count
-        self.right = defaultdict(
-            Counter
-        )  # implementation or class whose mistake does not show -> outcome
+        self.right = defaultdict(Counter)  # implementation, or HIDDEN -> outcome
         self.failures = []
 
     def add(self, record, answer):
@@ -85,9 +88,7 @@ class Score:
                 f"{record['file']}: {'+'.join(record['ids']) or 'right'} -> {outcome} {taken}"
             )
         if not record["shows"]:
-            self.right[record.get("implementation") or f"hidden {'+'.join(record['ids'])}"][
-                outcome
-            ] += 1
+            self.right[record.get("implementation") or HIDDEN][outcome] += 1
             return
         pair = len(record["ids"]) == 2
         name = "pairs" if pair else record["ids"][0]
@@ -153,6 +154,13 @@ def table(title, rows, taken):
     return lines
 
 
+def store(path, tables):
+    marked = f"<!-- scores -->\n\n{tables}\n<!-- /scores -->"
+    page = path.read_text(encoding="utf-8") if path.exists() else marked
+    page = re.sub("<!-- scores -->.*<!-- /scores -->", lambda _: marked, page, flags=re.DOTALL)
+    path.write_text(page, encoding="utf-8")
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -165,7 +173,7 @@ def main():
     )
     options = parser.parse_args()
 
-    score = Score()
+    score, begin = Score(), time.monotonic()
     for folder in options.folders:
         records = json.loads((folder / "index.json").read_text())
         found = answers(options.qkv, folder, records)
@@ -173,9 +181,11 @@ def main():
             score.add(
                 record | {"file": f"{folder.name}/{record['file']}"}, found.get(record["file"])
             )
-    print(score.markdown())
+    tables = score.markdown()
+    print(tables)
     if options.markdown:
-        options.markdown.write_text(score.markdown())
+        minutes, threads = (time.monotonic() - begin) / 60, len(os.sched_getaffinity(0))
+        store(options.markdown, f"{tables}\n`qkv check` took {minutes:.0f} min on {threads} cores.\n")
     for failure in score.failures[: options.failures]:
         print(failure, file=sys.stderr)
     missed = score.missed_bars()
