@@ -4,10 +4,9 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <cmath>
-#include <set>
 
 #include "check/diagnosis_parts.h"
+#include "check/diagnosis_whole.h"
 #include "check/facts.h"
 #include "check/fit.h"
 #include "check/pairs.h"
@@ -17,12 +16,9 @@
 namespace qkv {
 namespace {
 
-constexpr std::size_t kRowsOfChunk = 4096;
 constexpr std::size_t kRivals = 5;
 /// Multiplications of a trial on the rows that singles are tried on.
 constexpr double kSample = 4e6;
-/// Multiplications that the confirmation of equal explanations may take.
-constexpr double kConfirmation = 4e9;
 
 class Diagnoser {
  public:
@@ -47,7 +43,6 @@ class Diagnoser {
     return accepts(trial.distance, factor) && trial.unexplained < 0.03;
   }
   bool decisive(const Screen& screen, const Trial& other) const;
-  void measure_intended();
   void screen_singles(const Screen& few, const Screen& more, bool challenge);
   void explain_rows(const Screen& few, const Screen& more, bool challenge, bool all);
   std::vector<Hypothesis> nearest_singles();
@@ -57,75 +52,18 @@ class Diagnoser {
   void finish(const Screen& few, const Screen& more);
   void consider(Explanation explanation, const Screen& few, const Screen& more);
   std::vector<Explanation> confirm(std::vector<Explanation> equal, bool all);
-  void list_not_shown(const Screen& few, const Screen& more);
 
   const Dump& dump_;
   const DiagnoseOptions& options_;
   Evaluator evaluator_;
   Catalogue catalogue_;
-  std::vector<OutputRow> rows_;  // that are read
-  std::vector<double> rms_;      // of each, from what was meant
+  Whole whole_;
   std::vector<Explanation> accepted_;
   std::vector<Explanation> rejected_;
   std::vector<Trial> policies_;  // what was meant but for rows without a key, on the same rows
   Trial intended_;               // on the rows that singles are tried on
   Diagnosis diagnosis_;
 };
-
-/// Both at once.
-void add_to(Cause& cause, const Cause& other) {
-  cause.ids.insert(cause.ids.end(), other.ids.begin(), other.ids.end());
-  std::sort(cause.ids.begin(), cause.ids.end());
-  cause.ids.erase(std::unique(cause.ids.begin(), cause.ids.end()), cause.ids.end());
-  cause.text += "; and " + other.text;
-  cause.parameters.insert(other.parameters.begin(), other.parameters.end());
-}
-
-/// Adds up distances of chunks.
-struct DistanceSum {
-  double squares = 0;
-  double count = 0;
-  double max = 0;
-  void add(const Distance& distance, double elements) {
-    squares += distance.rms * distance.rms * elements;
-    count += elements;
-    max = std::max(max, distance.max);
-  }
-  Distance distance() const { return {count > 0 ? std::sqrt(squares / count) : 0, max}; }
-};
-
-void Diagnoser::measure_intended() {
-  DistanceSum sum;
-  const std::vector<OutputRow> all = evaluator_.all_rows();
-  const bool any = dump_.empty_row == EmptyRow::Any;
-  for (std::size_t begin = 0; begin < all.size(); begin += kRowsOfChunk) {
-    report("what was meant", static_cast<double>(begin) / static_cast<double>(all.size()));
-    const std::size_t end = std::min(all.size(), begin + kRowsOfChunk);
-    std::vector<OutputRow> chunk;
-    for (std::size_t i = begin; i < end; ++i) {
-      if (!dump_.read_rows || (*dump_.read_rows)(all[i].b, all[i].t)) chunk.push_back(all[i]);
-    }
-    const Screen screen(evaluator_, chunk);
-    const Trial trial = screen.trial({});
-    double squares = 0;
-    double largest = 0;
-    std::size_t count = 0;
-    for (std::size_t i = 0; i < chunk.size(); ++i) {
-      if (any && trial.rows.empty[i]) continue;
-      const double rms = screen.row_rms(trial, i);
-      rows_.push_back(chunk[i]);
-      rms_.push_back(rms);
-      squares += rms * rms;
-      largest = std::max(largest, rms);
-      ++count;
-    }
-    if (count == 0) continue;
-    sum.add({std::sqrt(squares / static_cast<double>(count)),
-             count == chunk.size() ? trial.distance.max : largest},
-            static_cast<double>(count));
-  }
-  diagnosis_.intended = sum.distance();
-}
 
 /// Whether a computation explains the dump so much better than what was meant that chance does not.
 bool Diagnoser::decisive(const Screen& screen, const Trial& other) const {
@@ -208,59 +146,17 @@ void Diagnoser::screen_singles(const Screen& few, const Screen& more, bool chall
   }
 }
 
+/// Those of equal explanations that hold of every row.
 std::vector<Explanation> Diagnoser::confirm(std::vector<Explanation> equal, bool all) {
-  if (all || equal.empty()) return equal;
-  const double rows = static_cast<double>(rows_.size());
-  const double one = Screen(evaluator_, {rows_.front()}).products() * rows;
-  const auto affordable =
-      static_cast<std::size_t>(std::max(6.0, kConfirmation / std::max(one, 1.0)));
-  if (equal.size() > affordable)
-    equal.erase(equal.begin() + static_cast<std::ptrdiff_t>(affordable), equal.end());
-  std::vector<DistanceSum> sums(equal.size());
-  const auto width = static_cast<double>(evaluator_.width());
-  for (std::size_t begin = 0; begin < rows_.size(); begin += kRowsOfChunk) {
-    report("the whole", static_cast<double>(begin) / static_cast<double>(rows_.size()));
-    const std::size_t end = std::min(rows_.size(), begin + kRowsOfChunk);
-    const Screen screen(evaluator_, {rows_.begin() + static_cast<std::ptrdiff_t>(begin),
-                                     rows_.begin() + static_cast<std::ptrdiff_t>(end)});
-    for (std::size_t i = 0; i < equal.size(); ++i) {
-      sums[i].add(screen.trial(equal[i].trial.variant).distance,
-                  static_cast<double>(end - begin) * width);
-    }
-  }
+  if (all) return equal;
   std::vector<Explanation> confirmed;
-  for (std::size_t i = 0; i < equal.size(); ++i) {
-    equal[i].trial.distance = sums[i].distance();
-    (accepts(equal[i].trial.distance, 1.25) ? confirmed : rejected_).push_back(std::move(equal[i]));
+  for (Explanation& explanation :
+       measured_on_the_whole(evaluator_, whole_.rows, std::move(equal),
+                             [&](double done) { report("the whole", done); })) {
+    (accepts(explanation.trial.distance, 1.25) ? confirmed : rejected_)
+        .push_back(std::move(explanation));
   }
   return confirmed;
-}
-
-void Diagnoser::list_not_shown(const Screen& few, const Screen& more) {
-  const Trial few_intended = few.trial({});
-  std::set<std::string> visible;
-  std::set<std::string> listed;
-  for (const Hypothesis& hypothesis : catalogue_.hypotheses) {
-    listed.insert(hypothesis.id);
-    if (visible.contains(hypothesis.id)) continue;
-    Variant variant = hypothesis.variant();
-    if (hypothesis.free && hypothesis.free->grid.empty()) continue;
-    if (hypothesis.free)
-      hypothesis.free->set(variant, hypothesis.free->grid[hypothesis.free->grid.size() / 3]);
-    const bool dear = evaluator_.cost(variant) > 64;
-    const Contest contest = dear ? few.contest(few_intended, few.trial(variant))
-                                 : more.contest(intended_, more.trial(variant));
-    if (!indistinguishable(contest, dump_.ran_in)) visible.insert(hypothesis.id);
-  }
-  for (const std::string& id : catalogue_ids()) {
-    const auto lacking = std::find_if(catalogue_.lacking.begin(), catalogue_.lacking.end(),
-                                      [&](const NotShown& other) { return other.id == id; });
-    if (lacking != catalogue_.lacking.end()) {
-      diagnosis_.not_shown.push_back(*lacking);
-    } else if (listed.contains(id) && !visible.contains(id)) {
-      diagnosis_.not_shown.push_back({id, "it gives the intended numbers here, to rounding"});
-    }
-  }
 }
 
 void Diagnoser::explain_rows(const Screen& few, const Screen& more, bool challenge, bool all) {
@@ -323,11 +219,12 @@ void Diagnoser::add_input_causes(const InputCauses& inputs, const std::vector<Ou
 }
 
 Diagnosis Diagnoser::run(bool challenge) {
-  measure_intended();
-  const double one = rows_.empty() ? 1 : Screen(evaluator_, {rows_.front()}).products();
+  whole_ = measure_whole(evaluator_, [&](double done) { report("what was meant", done); });
+  diagnosis_.intended = whole_.intended;
+  const double one = whole_.rows.empty() ? 1 : Screen(evaluator_, {whole_.rows.front()}).products();
   const double limit = std::clamp(kSample / one, 128.0, 512.0);
-  const SampleRows sample =
-      sample_rows(evaluator_, rows_, rms_, challenge ? 512 : static_cast<std::size_t>(limit));
+  const SampleRows sample = sample_rows(evaluator_, whole_.rows, whole_.rms,
+                                        challenge ? 512 : static_cast<std::size_t>(limit));
   const Screen few(evaluator_, sample.few);
   const Screen more(evaluator_, sample.more);
   intended_ = more.trial({});
@@ -354,7 +251,8 @@ Diagnosis Diagnoser::run(bool challenge) {
       diagnosis_.causes.push_back(*cause);
     }
   }
-  if (diagnosis_.causes.empty() && !challenge) diagnosis_.facts = facts_of(evaluator_, rows_, rms_);
+  if (diagnosis_.causes.empty() && !challenge)
+    diagnosis_.facts = facts_of(evaluator_, whole_.rows, whole_.rms);
   finish(few, more);
   return std::move(diagnosis_);
 }
@@ -381,8 +279,8 @@ void Diagnoser::finish(const Screen& few, const Screen& more) {
     ids.insert(ids.end(), cause.ids.begin(), cause.ids.end());
   }
   if (diagnosis_.causes.size() > 1) diagnosis_.separation = what_separates(ids);
-  diagnosis_.remarks = remarks_of(evaluator_, ids);
-  list_not_shown(few, more);
+  diagnosis_.remarks = remarks_of(evaluator_, {ids, ids.empty() && diagnosis_.facts.empty()});
+  diagnosis_.not_shown = classes_not_shown(catalogue_, few, more, intended_);
 }
 
 }  // namespace

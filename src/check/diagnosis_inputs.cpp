@@ -57,6 +57,14 @@ InputErrors errors_of(const Dump& dump, const VariantHeads& heads, Variant varia
 
 }  // namespace
 
+void add_to(Cause& cause, const Cause& other) {
+  cause.ids.insert(cause.ids.end(), other.ids.begin(), other.ids.end());
+  std::sort(cause.ids.begin(), cause.ids.end());
+  cause.ids.erase(std::unique(cause.ids.begin(), cause.ids.end()), cause.ids.end());
+  cause.text += "; and " + other.text;
+  cause.parameters.insert(other.parameters.begin(), other.parameters.end());
+}
+
 InputCauses causes_of_inputs(const Dump& dump, const Catalogue& catalogue) {
   InputCauses result;
   if (!dump.has_heads || !dump.projections) return result;

@@ -8,6 +8,9 @@
 
 namespace qkv {
 
+/// Makes it both at once.
+void add_to(Cause& cause, const Cause& other);
+
 struct InputCauses {
   bool differ = false;  ///< q, k and v are not what x and the weights make
   std::vector<Cause> causes;

@@ -101,16 +101,18 @@ std::optional<std::string> sentence_of(const WrongRows& wrong, const RowGroup& g
 
 using Sentences = std::map<std::string, Places>;
 
-/// Of groups of wrong rows. Factors that differ from row to row are looked for last.
-Sentences sentences_of(const WrongRows& wrong, const std::vector<RowGroup>& groups, bool factors) {
-  Sentences found;
-  for (const RowGroup& group : groups) {
-    auto text = sentence_of(wrong, group);
-    if (!text && factors) text = own_multiples(wrong, group);
+using Finder = std::optional<std::string> (*)(const WrongRows&, const RowGroup&);
+
+/// What is found of those groups that nothing has been found of; they are emptied.
+void find_sentences(const WrongRows& wrong, Finder finder, std::vector<RowGroup>& groups,
+                    Sentences& found) {
+  for (RowGroup& group : groups) {
+    if (group.empty()) continue;
+    const auto text = finder(wrong, group);
     if (!text) continue;
     for (const std::size_t i : group) found[*text].push_back(wrong.row(i));
+    group.clear();
   }
-  return found;
 }
 
 /// A sentence that holds for all wrong rows; else those that hold for all of a head, a sample, or both.
@@ -140,12 +142,16 @@ void add_sentences(const WrongRows& wrong, std::vector<std::string>& facts) {
     }
   }
   Sentences found;
-  for (const bool factors : {false, true}) {
-    for (const auto& groups : groupings) {
-      if (!found.empty()) break;
-      found = sentences_of(wrong, groups, factors);
-      if (!found.empty() && !factors) found = sentences_of(wrong, groups, true);
+  for (auto& groups : groupings) {
+    find_sentences(wrong, sentence_of, groups, found);
+    if (!found.empty()) {
+      find_sentences(wrong, own_multiples, groups, found);
+      break;
     }
+  }
+  // Factors that differ from row to row say less than anything else.
+  for (auto& groups : groupings) {
+    if (found.empty()) find_sentences(wrong, own_multiples, groups, found);
   }
   for (const auto& [text, places] : found) {
     const bool all = places.size() == wrong.count();

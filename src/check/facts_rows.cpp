@@ -11,8 +11,9 @@
 namespace qkv {
 namespace {
 
-/// Rows of what was meant that the search for a row's owner may compute.
-constexpr Index kCandidates = 1024;
+/// Of more heads, samples or queries than this only near ones are tried in each other's place.
+constexpr Index kEveryOne = 128;
+constexpr Index kNear = 16;
 
 bool all_rows(const WrongRows& wrong, const RowGroup& group,
               const std::function<bool(double)>& test) {
@@ -149,11 +150,12 @@ std::vector<Exchange> exchanges(const WrongRows& wrong, const OutputRow& row) {
   const auto add_axis = [&](const char* axis, char letter, Index OutputRow::*index, Index count) {
     for (Index other = 0; other < count; ++other) {
       if (other == row.*index) continue;
+      const Index step = (other - row.*index + count) % count;
+      if (count > kEveryOne && std::min(step, count - step) > kNear) continue;
       add(axis, fmt::format("{}", other), [index, other](OutputRow at) {
         at.*index = other;
         return at;
       });
-      const Index step = (other - row.*index + count) % count;
       add(axis,
           step <= count / 2 ? fmt::format("{} + {}", letter, step)
                             : fmt::format("{} - {}", letter, count - step),
@@ -170,7 +172,7 @@ std::vector<Exchange> exchanges(const WrongRows& wrong, const OutputRow& row) {
     at.t = rows - 1 - at.t;
     return at;
   });
-  if (rows <= kCandidates) add_axis("row", 't', &OutputRow::t, rows);
+  add_axis("row", 't', &OutputRow::t, rows);
   return list;
 }
 

@@ -145,15 +145,17 @@ void Remarks::key_bias() {
       "it out changes nothing in out.");
 }
 
-std::vector<std::string> remarks_of(const Evaluator& evaluator,
-                                    const std::vector<std::string>& named) {
+std::vector<std::string> remarks_of(const Evaluator& evaluator, const RemarkOptions& options) {
+  const auto found = [&](const char* id) {
+    return std::find(options.named.begin(), options.named.end(), id) != options.named.end();
+  };
   Remarks remarks(evaluator);
-  remarks.unread_rows();
+  if (options.rows_are_right) remarks.unread_rows();
   remarks.empty_rows();
   remarks.hidden_scores();
   remarks.shifted_scores();
-  remarks.shifted_positions();
-  if (std::find(named.begin(), named.end(), "Q3") == named.end()) remarks.transposed_weights();
+  if (!found("R3")) remarks.shifted_positions();
+  if (!found("Q3")) remarks.transposed_weights();
   remarks.key_bias();
   remarks.sink_share();
   return remarks.take();

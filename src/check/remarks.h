@@ -8,8 +8,11 @@
 
 namespace qkv {
 
-/// `named` are the classes that were found.
-std::vector<std::string> remarks_of(const Evaluator& evaluator,
-                                    const std::vector<std::string>& named);
+struct RemarkOptions {
+  std::vector<std::string> named;  ///< classes that were found: what they are about is left to them
+  bool rows_are_right = true;      ///< those that are read
+};
+
+std::vector<std::string> remarks_of(const Evaluator& evaluator, const RemarkOptions& options);
 
 }  // namespace qkv

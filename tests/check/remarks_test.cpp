@@ -147,12 +147,12 @@ TEST(Remarks, KeyBiasAndWeightsStoredTransposed) {
   EXPECT_THAT(remarks_of(evaluator, {}), ElementsAre(leaving_out));
   dump.projections->stored_in_out = true;
   EXPECT_THAT(remarks_of(evaluator, {}), ElementsAre(HasSubstr("[in, out]"), leaving_out));
-  EXPECT_THAT(remarks_of(evaluator, {"Q3"}), ElementsAre(leaving_out));
+  EXPECT_THAT(remarks_of(evaluator, {.named = {"Q3"}}), ElementsAre(leaving_out));
   // With rotary positions the bias turns with its key.
   dump.rotary.emplace();
   dump.rotary->query_positions = Tensor<Index, 2>({1, 5});
   dump.rotary->key_positions = Tensor<Index, 2>({1, 5});
-  EXPECT_THAT(remarks_of(evaluator, {"Q3"}), IsEmpty());
+  EXPECT_THAT(remarks_of(evaluator, {.named = {"Q3"}}), IsEmpty());
 }
 
 }  // namespace
