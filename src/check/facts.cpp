@@ -15,12 +15,14 @@ namespace qkv {
 namespace {
 
 constexpr std::size_t kLookedAt = 256;
-constexpr std::size_t kGroups = 16;  ///< of one kind that are looked at
+constexpr std::size_t kGroups = 16;    ///< of one kind that are looked at
+constexpr std::size_t kSentences = 4;  ///< those of the most rows
 
 using Places = std::vector<OutputRow>;
 
-/// "sample 1 of 2, head 0 of 3, rows 5–12 of 13"; which of them, where rows are not all of that.
-std::string places_text(const Evaluator& evaluator, const Places& places) {
+/// "sample 1 of 2, head 0 of 3, rows 5–12 of 13"; how many of them, where rows are not all of that. No rows where only
+/// some were looked at.
+std::string places_text(const Evaluator& evaluator, const Places& places, bool all_looked_at) {
   const AttentionShape& shape = evaluator.dump().shape;
   std::set<Index> samples;
   std::set<Index> heads;
@@ -31,13 +33,16 @@ std::string places_text(const Evaluator& evaluator, const Places& places) {
     queries.insert(row.t);
   }
   Where where;
-  where.shape = {shape.batch, evaluator.projected() ? 1 : shape.heads, shape.queries, 1};
+  where.shape = {shape.batch, evaluator.projected() ? 1 : shape.heads,
+                 all_looked_at ? shape.queries : 1, 1};
   where.samples.assign(samples.begin(), samples.end());
   where.heads.assign(heads.begin(), heads.end());
   where.rows.assign(queries.begin(), queries.end());
   const std::size_t all = samples.size() * heads.size() * queries.size();
   const std::string text = describe(where);
-  return places.size() == all ? text : fmt::format("{} of the {} in {}", places.size(), all, text);
+  return places.size() == all || !all_looked_at
+             ? text
+             : fmt::format("{} of {} rows ({})", places.size(), all, text);
 }
 
 /// Which heads, samples and queries hold no wrong row, and where the wrong ones begin.
@@ -116,7 +121,7 @@ void find_sentences(const WrongRows& wrong, Finder finder, std::vector<RowGroup>
 }
 
 /// A sentence that holds for all wrong rows; else those that hold for all of a head, a sample, or both.
-void add_sentences(const WrongRows& wrong, std::vector<std::string>& facts) {
+void add_sentences(const WrongRows& wrong, bool all_looked_at, std::vector<std::string>& facts) {
   using Key = std::pair<Index, Index>;
   const std::function<Key(const OutputRow&)> keys[] = {
       [](const OutputRow&) {
@@ -153,11 +158,15 @@ void add_sentences(const WrongRows& wrong, std::vector<std::string>& facts) {
   for (auto& groups : groupings) {
     if (found.empty()) find_sentences(wrong, own_multiples, groups, found);
   }
-  for (const auto& [text, places] : found) {
+  std::vector<std::pair<std::string, Places>> sentences(found.begin(), found.end());
+  std::stable_sort(sentences.begin(), sentences.end(),
+                   [](const auto& a, const auto& b) { return a.second.size() > b.second.size(); });
+  if (sentences.size() > kSentences) sentences.resize(kSentences);
+  for (const auto& [text, places] : sentences) {
     const bool all = places.size() == wrong.count();
-    facts.push_back(
-        all ? fmt::format("every wrong row {}", text)
-            : fmt::format("{}: each wrong row {}", places_text(wrong.evaluator(), places), text));
+    facts.push_back(all ? fmt::format("every wrong row {}", text)
+                        : fmt::format("{}: each wrong row {}",
+                                      places_text(wrong.evaluator(), places, all_looked_at), text));
   }
 }
 
@@ -191,7 +200,8 @@ std::vector<std::string> facts_of(const Evaluator& evaluator, const std::vector<
     if (rms[i] > kWrongRow) wrong_rows.push_back(rows[i]);
   }
   if (wrong_rows.empty()) {
-    if (!rows.empty()) facts.push_back("no row alone is beyond rounding, only many together are");
+    if (!rows.empty())
+      facts.emplace_back("no row of out, by itself, is further away than rounding goes");
     return facts;
   }
   facts.push_back(wrong_rows.size() == rows.size()
@@ -207,9 +217,10 @@ std::vector<std::string> facts_of(const Evaluator& evaluator, const std::vector<
   }
   const WrongRows wrong(evaluator, looked_at);
   std::vector<std::string> found;
-  add_sentences(wrong, found);
+  const bool all_looked_at = wrong.count() == wrong_rows.size();
+  add_sentences(wrong, all_looked_at, found);
   for (std::string& fact : facts_of_results(wrong)) found.push_back(std::move(fact));
-  if (!found.empty() && wrong.count() < wrong_rows.size()) {
+  if (!found.empty() && !all_looked_at) {
     facts.push_back(fmt::format("what follows is of {} of the {} wrong rows, spread evenly",
                                 wrong.count(), wrong_rows.size()));
   }

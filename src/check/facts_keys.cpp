@@ -59,12 +59,12 @@ struct Treatment {
 };
 
 constexpr std::array<Treatment, 6> kTreatments = {{
-    {"keys {} contribute nothing", 1, -1, true},
-    {"keys {} contribute nothing, and the other weights stay what they were", 1, -1, false},
-    {"only keys {} contribute", 0, 1, true},
-    {"only keys {} contribute, with the weights they have among all", 0, 1, false},
-    {"keys {} count twice", 1, 1, true},
-    {"keys {} count twice, and the weights are not normalised to that", 1, 1, false},
+    {"{} for nothing", 1, -1, true},
+    {"{} for nothing, and the other weights stay what they were", 1, -1, false},
+    {"only {}", 0, 1, true},
+    {"only {}, with the weights of before", 0, 1, false},
+    {"{} twice", 1, 1, true},
+    {"{} twice, and the weights are not normalised to that", 1, 1, false},
 }};
 
 struct KeySpan {
@@ -155,10 +155,10 @@ std::optional<std::string> which_keys(const WrongRows& wrong, const RowGroup& gr
         distances.push_back(distance(wrong, group[j], sums[j], range, treatment));
       }
       if (!borne_out(distances, wrong.dump().ran_in)) continue;
-      const std::string numbers = range.end - range.begin == 1
-                                      ? fmt::format("{}", range.begin)
-                                      : fmt::format("{}–{}", range.begin, range.end - 1);
-      return "is what comes out where " + fmt::format(fmt::runtime(treatment.text), numbers);
+      const std::string subject = range.end - range.begin == 1
+                                      ? fmt::format("key {} counts", range.begin)
+                                      : fmt::format("keys {}–{} count", range.begin, range.end - 1);
+      return "is what comes out where " + fmt::format(fmt::runtime(treatment.text), subject);
     }
   }
   return std::nullopt;
@@ -199,9 +199,9 @@ std::vector<std::string> facts_of_results(const WrongRows& wrong) {
     most = std::max(most, sum);
     given.push_back(distance_of(wrong.recorded(i), context, wrong.units(i)));
   }
-  facts.push_back(borne_out(given, dump.ran_in)
-                      ? "out is what the recorded weights make of v: what is wrong comes before"
-                      : "out is not what the recorded weights make of v");
+  facts.emplace_back(borne_out(given, dump.ran_in)
+                         ? "out is what the recorded weights make of v: what is wrong comes before"
+                         : "out is not what the recorded weights make of v");
   if (!dump.sink && (least < 0.99 || most > 1.01)) {
     facts.push_back(
         fmt::format("the recorded weights of a wrong row sum to {:.3g} to {:.3g}", least, most));

@@ -211,6 +211,7 @@ std::optional<std::string> whose_rows(const WrongRows& wrong, const RowGroup& gr
   // One row chooses among the rules, and all of them try the few that are left.
   const std::vector<Exchange> list = exchanges(wrong, wrong.row(group[0]));
   std::vector<OutputRow> sources;
+  sources.reserve(list.size());
   for (const Exchange& exchange : list) sources.push_back(exchange.source(wrong.row(group[0])));
   const VariantRows candidates = wrong.evaluator().rows({}, sources);
   const auto width = static_cast<std::size_t>(wrong.evaluator().width());

@@ -46,8 +46,8 @@ TEST(Facts, KeysThatContributeNothing) {
   attend(dump, [&](const Place& at) {
     return at.s >= 16 && at.s < 24 ? kHidden : dump.scale * product(dump, at);
   });
-  EXPECT_THAT(facts(dump), Contains("every wrong row is what comes out where keys 16–23 contribute "
-                                    "nothing"));
+  EXPECT_THAT(facts(dump), Contains("every wrong row is what comes out where keys 16–23 count "
+                                    "for nothing"));
 }
 
 TEST(Facts, KeysThatCountTwiceInOneHead) {
@@ -69,7 +69,7 @@ TEST(Facts, OnlySomeKeysContribute) {
     return at.s >= 5 && at.s < 33 ? dump.scale * product(dump, at) : kHidden;
   });
   EXPECT_THAT(facts(dump),
-              Contains("every wrong row is what comes out where only keys 5–32 contribute"));
+              Contains("every wrong row is what comes out where only keys 5–32 count"));
 }
 
 TEST(Facts, HeadOfZeros) {
