@@ -60,6 +60,28 @@ std::string sizes(const Dump& dump) {
                      name_of(dump.ran_in));
 }
 
+/// What else than the scale and the mask makes the weights, or nothing.
+std::string other_rules(const Dump& dump) {
+  std::vector<std::string> rules;
+  if (dump.qk_norm) {
+    rules.push_back(fmt::format("QK-norm {} rotary positions",
+                                dump.qk_norm->after_rotary ? "after" : "before"));
+    if (!dump.rotary) rules.back() = "QK-norm";
+  }
+  if (dump.rotary) {
+    const bool halves = dump.rotary->options.pairing == RotaryPairing::Halves;
+    rules.push_back(fmt::format("rotary positions (base {}, {})",
+                                short_number(dump.rotary->options.base),
+                                halves ? "halves" : "interleaved"));
+  }
+  if (dump.softcap) rules.push_back(fmt::format("softcap {}", short_number(*dump.softcap)));
+  if (dump.bias) rules.emplace_back("bias");
+  if (dump.alibi_slopes) rules.emplace_back("ALiBi");
+  if (dump.sink) rules.emplace_back("sink");
+  if (dump.read_rows) rules.emplace_back("rows that nobody reads");
+  return fmt::format("{}", fmt::join(rules, ", "));
+}
+
 void add_tensors(const Verdict& verdict, Page& page) {
   lab::TextTable table;
   table.add({"tensor", "elements", "largest error", "in units", "allowed", "rms", "allowed", ""});
@@ -166,12 +188,15 @@ void add_causes(const CheckedDump& checked, Page& page) {
   for (const std::string& fact : diagnosis.facts) page.prose(fact, 4, "  - ");
   if (diagnosis.rivals.empty()) return;
   page.prose("Further away:");
-  lab::TextTable table;
+  std::size_t width = 0;
+  const auto ids_of = [](const Rival& rival) {
+    return fmt::format("{}", fmt::join(rival.ids, " and "));
+  };
+  for (const Rival& rival : diagnosis.rivals) width = std::max(width, ids_of(rival).size());
   for (const Rival& rival : diagnosis.rivals) {
-    table.add({fmt::format("{}", fmt::join(rival.ids, " and ")), rival.text,
-               fmt::format("{} units rms", units(rival.distance.rms))});
+    page.prose(fmt::format("{}: {} units rms", rival.text, units(rival.distance.rms)), width + 6,
+               "    " + ids_of(rival));
   }
-  page.lines(table.lines(4));
 }
 
 void add_fixes(const Diagnosis& diagnosis, Page& page) {
@@ -214,6 +239,8 @@ std::string check_text(const CheckedDump& checked, const TextStyle& style) {
                         matches ? lab::good(style, "matches") : lab::bad(style, "DIFFERS")));
   page.prose(sizes(*checked.dump));
   page.prose("mask: " + checked.dump->rules.mask().describe());
+  const std::string others = other_rules(*checked.dump);
+  if (!others.empty()) page.prose("also: " + others);
   if (!checked.source.empty()) page.prose("source: " + lab::printable(checked.source));
   const auto& inferred = checked.dump->inferred;
   if (!inferred.empty()) page.prose(fmt::format("inferred: {}", fmt::join(inferred, "; ")));

@@ -13,6 +13,9 @@ namespace qkv {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+/// Variances are squares of products of three of these, in float64: more than any other dtype holds.
+constexpr double kLargest = 0x1p160;
+constexpr double kSmallest = 0x1p-400;
 
 /// The first element that is not finite, or the number of elements.
 Index find_not_finite(std::span<const double> elements) {
@@ -91,9 +94,34 @@ class Sight {
 };
 
 [[noreturn]] void fail_visible(const std::string& name, double value, const std::string& place) {
+  if (std::isfinite(value)) {
+    fail_dump(name, fmt::format("expected magnitudes below 2^160, whose squares float64 holds, got "
+                                "{} at {}",
+                                value, place));
+  }
   fail_dump(name, fmt::format("expected finite numbers where they are visible, got {} at {}: a "
-                              "visible NaN in the inputs",
-                              value, place));
+                              "visible {} in the inputs",
+                              value, place, std::isnan(value) ? "NaN" : "infinity"));
+}
+
+/// The first element whose magnitude is too large or no number, or the number of elements.
+Index find_out_of_range(std::span<const double> elements) {
+  Index i = 0;
+  for (const double element : elements) {
+    if (!(std::fabs(element) < kLargest)) break;
+    ++i;
+  }
+  return i;
+}
+
+/// What is so small throughout that its rounding is 0 when squared.
+void check_not_vanishing(const std::string& name, const Tensor<double, 4>& tensor) {
+  double largest = 0;
+  for (const double element : tensor.elements()) largest = std::fmax(largest, std::fabs(element));
+  if (largest == 0 || largest >= kSmallest) return;
+  fail_dump(name, fmt::format("expected zeros or a magnitude of at least 2^-400, whose square "
+                              "float64 holds, got {} at most",
+                              largest));
 }
 
 /// Rows [B,heads,tokens,:] that `matters(b, h, t)` picks hold finite numbers only.
@@ -104,7 +132,7 @@ void check_rows(const std::string& name, const Tensor<double, 4>& tensor, char t
   for (Index b = 0; b < batch; ++b) {
     for (Index h = 0; h < heads; ++h) {
       for (Index t = 0; t < tokens; ++t) {
-        const Index d = find_not_finite({&tensor(b, h, t, 0), static_cast<std::size_t>(width)});
+        const Index d = find_out_of_range({&tensor(b, h, t, 0), static_cast<std::size_t>(width)});
         if (d == width || !matters(b, h, t)) continue;
         fail_visible(name, tensor(b, h, t, d),
                      fmt::format("b={}, h={}, {}={}, d={}", b, h, token, t, d));
@@ -118,7 +146,7 @@ void check_tokens(const std::string& name, const Tensor<double, 3>& tensor, Matt
   const auto [batch, tokens, width] = tensor.shape();
   for (Index b = 0; b < batch; ++b) {
     for (Index t = 0; t < tokens; ++t) {
-      const Index d = find_not_finite({&tensor(b, t, 0), static_cast<std::size_t>(width)});
+      const Index d = find_out_of_range({&tensor(b, t, 0), static_cast<std::size_t>(width)});
       if (d == width || !matters(b, t)) continue;
       fail_visible(name, tensor(b, t, d), fmt::format("b={}, token {}, d={}", b, t, d));
     }
@@ -142,7 +170,10 @@ void check_inputs(const Dump& dump, const Sight& sight) {
   check_rows("q", dump.query, 't', sees);
   check_rows("k", dump.key, 's', is_seen);
   check_rows("v", dump.value, 's', is_seen);
-  if (dump.context_gradient) check_rows("dout", *dump.context_gradient, 't', sees);
+  check_not_vanishing("v", dump.value);
+  if (!dump.context_gradient) return;
+  check_rows("dout", *dump.context_gradient, 't', sees);
+  check_not_vanishing("dout", *dump.context_gradient);
 }
 
 /// −∞ hides; NaN and +∞ may stand where the mask hides.

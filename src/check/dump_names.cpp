@@ -94,6 +94,8 @@ constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
     {"num_kv_heads", "kv_heads"},
     {"num_key_value_heads", "kv_heads"},
     {"is_causal", "causal"},
+    {"window", "window_left"},
+    {"window_size", "window_left"},
     {"sliding_window", "window_left"},
     {"logit_softcapping", "softcap"},
     {"rope_theta", "rotary_base"},
@@ -122,6 +124,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+/// Empty where nothing is near.
 std::string_view nearest(std::string_view name, std::span<const std::string_view> known) {
   const std::string wanted = lower(name.substr(0, 64));
   const auto is_known = [&](std::string_view other) {
@@ -130,17 +133,19 @@ std::string_view nearest(std::string_view name, std::span<const std::string_view
   for (const auto& [elsewhere, here] : kElsewhere) {
     if (wanted == elsewhere && is_known(here)) return here;
   }
-  return *std::min_element(known.begin(), known.end(), [&](auto a, auto b) {
+  const std::string_view found = *std::min_element(known.begin(), known.end(), [&](auto a, auto b) {
     return edit_distance(wanted, a) < edit_distance(wanted, b);
   });
+  return edit_distance(wanted, found) <= std::max(wanted.size(), found.size()) / 2 ? found : "";
 }
 
 void check_known(std::string_view what, std::string_view name,
                  std::span<const std::string_view> known) {
   if (std::find(known.begin(), known.end(), name) != known.end()) return;
-  fail_dump(name, fmt::format("expected a {} that docs/dump.md lists (the nearest is \"{}\"), got "
-                              "one that it does not",
-                              what, nearest(name, known)));
+  const std::string_view near = nearest(name, known);
+  fail_dump(name,
+            fmt::format("expected a {} that docs/dump.md lists{}, got one that it does not", what,
+                        near.empty() ? "" : fmt::format(" (the nearest is \"{}\")", near)));
 }
 
 }  // namespace

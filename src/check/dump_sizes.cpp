@@ -76,8 +76,9 @@ void DumpSizes::take_all(const std::vector<SizedTensor>& tensors) {
 /// Whether the tensor told a size.
 bool DumpSizes::take(const SizedTensor& tensor) {
   if (tensor.shape.size() != tensor.axes.size()) {
-    fail_dump(tensor.name, fmt::format("expected {} axes, {}, got {}", tensor.axes.size(),
-                                       describe(tensor), to_string(tensor.shape)));
+    fail_dump(tensor.name, fmt::format("expected {} {}, {}, got {}", tensor.axes.size(),
+                                       tensor.axes.size() == 1 ? "axis" : "axes", describe(tensor),
+                                       to_string(tensor.shape)));
   }
   bool changed = false;
   for (std::size_t i = 0; i < tensor.axes.size(); ++i) {

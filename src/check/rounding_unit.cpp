@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <numbers>
 #include <stdexcept>
@@ -23,14 +26,35 @@ constexpr double kWeightRoundings = 2;
 
 constexpr double square(double x) { return x * x; }
 
+/// Weights that are equal once they are stored were all rounded by the same: Σ (Σ_group p)² − Σ p² over groups of them, from 0
+/// where no two are equal to 1 − 1/n where all n are.
+double equal_share(const Arithmetic& arithmetic, std::span<const double> weight) {
+  if (arithmetic.storage == arithmetic.compute) return 0;  // of float32 and float64 few are equal
+  constexpr unsigned kSignificandBits = 52;
+  constexpr std::size_t kGroups = 1U << 13U;
+  const auto dropped =
+      kSignificandBits + 1 - static_cast<unsigned>(-std::ilogb(arithmetic.storage));
+  thread_local std::array<double, kGroups> sums;
+  sums.fill(0);
+  double own = 0;
+  for (const double one : weight) {
+    sums[(std::bit_cast<std::uint64_t>(one) >> dropped) % kGroups] += one;
+    own += one * one;
+  }
+  double shared = 0;
+  for (const double sum : sums) shared += sum * sum;
+  return std::max(0.0, shared - own);
+}
+
 /// Variance of a number that lies anywhere within half a spacing.
 constexpr double spacing_variance(double spacing) { return spacing * spacing / 12; }
 
-/// Distance of the numbers next to 0: where vector units flush what is below the smallest normal number, that number.
+/// Distance of the numbers next to 0: where vector units flush what is below the smallest normal number, that number; of float64 the
+/// smallest whose square is still a number.
 double smallest(DType dtype) {
   switch (dtype) {
     case DType::Float64:
-      return 0x1p-1022;
+      return 0x1p-500;
     case DType::Float16:
       return 0x1p-24;
     default:
@@ -161,10 +185,13 @@ void context_variance(const Arithmetic& arithmetic, const ContextRow& row,
     const double* value_variance = row.value_variance.data() + s * width;
     for (std::size_t d = 0; d < width; ++d) variance[d] += weight2 * value_variance[d];
   }
+  const double equal = equal_share(arithmetic, row.weight) * kWeightRoundings *
+                       square(kRoundingRms * arithmetic.storage);
   // The sum over the keys, and the sum of the weights that it is divided by: partial sums are as large as the result.
   const double sum = square(kRoundingRms * arithmetic.compute) * (1 + terms);
   for (std::size_t d = 0; d < width; ++d) {
-    variance[d] += sum * square(row.context[d]) + output_variance(arithmetic, row.context[d]);
+    variance[d] +=
+        (equal + sum) * square(row.context[d]) + output_variance(arithmetic, row.context[d]);
   }
 }
 

@@ -8,7 +8,8 @@
 //   δs_j = scale·Σ_i (δq_i·k_ji + q_i·δk_ji) + roundings of s_j              variance e_j²
 //   δo   = Σ_j p_j·(v_j − o)·δs_j + Σ_j δp_j·v_j + Σ_j p_j·δv_j + rounding of o
 //
-// The first term of δo is the derivative of the softmax, δp_j the rounding of the weight itself, which no normalisation follows.
+// The first term of δo is the derivative of the softmax, δp_j the rounding of the weight itself, which no normalisation follows; of
+// weights that are stored as the same number it is the same, so there it does not average out.
 // Where scores are so large that e_j is no longer small, what δs_j makes of the weight is that of a log-normal number, at most 1.
 // Sources: the model of one rounding in base/rounding.h; Higham, "Accuracy and Stability of Numerical Algorithms" (2002), ch. 2
 // (gradual underflow, 2.8), 3 and 4 (sums).

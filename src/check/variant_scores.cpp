@@ -201,12 +201,15 @@ void Scorer::score(Index b, Index h, Index t, QueryScores& query) const {
   const bool capped_mask = variant_.score.softcap_order == SoftcapOrder::AfterMask;
   query.scale = variant_.score.scale.value_or(dump_.scale);
   query.empty = true;
+  query.lost = false;
+  bool sees_a_key = false;
   bool finite_fill = false;
   const double shared = added_to_all(variant_.visibility);
   for (std::size_t s = 0; s < count; ++s) {
     const KeyVisibility& visibility = query.visibility[s];
     query.score[s] = -kInfinity;
     if (visibility.hidden && !capped_mask) continue;
+    sees_a_key = true;
     if (visibility.filled) {
       query.score[s] = visibility.fill;
       finite_fill = true;
@@ -219,6 +222,11 @@ void Scorer::score(Index b, Index h, Index t, QueryScores& query) const {
     if (query.score[s] != -kInfinity) query.empty = false;
   }
   if (finite_fill || !query.empty) return;
+  if (variant_.score.overflow && sees_a_key && variant_.empty == EmptyPolicy::Intended) {
+    query.empty = false;
+    query.lost = true;
+    return;
+  }
   if (policy_ < EmptyPolicy::Softmax) return;
   query.unmasked.resize(count);
   for (std::size_t s = 0; s < count; ++s) {

@@ -42,6 +42,7 @@ struct QueryScores {
   double scale = 1;
   double log_sum_exp = 0;
   bool empty = false;
+  bool lost = false;  ///< every score that it sees has overflowed to −∞: −∞ − −∞ is no number
 };
 
 class Scorer {

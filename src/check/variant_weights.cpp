@@ -61,6 +61,11 @@ void Scorer::weigh(Index h, QueryScores& query) const {
     for (double& weight : query.weight) weight *= v.weight_factor;
     return;
   }
+  if (query.lost && !sink && v.tail == 0) {
+    query.weight.assign(count, kNaN);
+    query.log_sum_exp = kNaN;
+    return;
+  }
   double largest = sink_score;
   for (const double score : query.score) largest = std::max(largest, score);
   if (v.tail > 0) largest = std::max(largest, 0.0);

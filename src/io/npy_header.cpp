@@ -106,6 +106,9 @@ class DictReader {
     if (descr.find('O') != std::string_view::npos) {
       fail("descr: expected numbers or bool, got Python objects", start);
     }
+    if (descr.find_first_of("US") != std::string_view::npos) {
+      fail("descr: expected numbers or bool, got text: store its bytes as uint8", start);
+    }
     const std::optional<ElementType> type = parse_descr(descr);
     if (!type) {
       fail(

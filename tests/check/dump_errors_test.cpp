@@ -85,8 +85,8 @@ INSTANTIATE_TEST_SUITE_P(
                   "dump: kv_head: expected a key of the metadata that docs/dump.md lists (the "
                   "nearest is \"kv_heads\"), got one that it does not"},
         Malformed{"ControlCharacters", [](auto& file) { file.metadata["\x1b[2J"] = ""; },
-                  "dump: \\x1b[2J: expected a key of the metadata that docs/dump.md lists (the "
-                  "nearest is \"heads\"), got one that it does not"},
+                  "dump: \\x1b[2J: expected a key of the metadata that docs/dump.md lists, "
+                  "got one that it does not"},
         Malformed{"SomeGradients", [](auto& file) { file.tensors["dq"] = file.tensors["q"]; },
                   "dump: dout: expected all of dout, dq, dk, dv or none, got dq without it"},
         Malformed{"BiasWithoutWeight", [](auto& file) { file.tensors["bo"] = constant<1>({6}); },
@@ -378,7 +378,29 @@ INSTANTIATE_TEST_SUITE_P(
                                                      std::numeric_limits<double>::infinity());
                   },
                   "dump: v: expected finite numbers where they are visible, got inf at b=1, h=1, "
-                  "s=0, d=6: a visible NaN in the inputs"},
+                  "s=0, d=6: a visible infinity in the inputs"},
+        Malformed{"ValueWhoseSquareIsNone",
+                  [](auto& file) {
+                    file.tensors["v"] = with_element(file.tensors["v"], 1, 1, 0, 6, -1e200);
+                  },
+                  "dump: v: expected magnitudes below 2^160, whose squares float64 holds, got "
+                  "-1e+200 at b=1, h=1, s=0, d=6"},
+        Malformed{"ValuesWhoseSquaresVanish",
+                  [](auto& file) {
+                    file.tensors["v"] = constant<4>({2, 2, 5, 7}, 1e-300);
+                  },
+                  "dump: v: expected zeros or a magnitude of at least 2^-400, whose square "
+                  "float64 holds, got 1e-300 at most"},
+        Malformed{"OneAxis",
+                  [](auto& file) {
+                    file.tensors["lengths"] = stored<Index, 2>({2, 1}, {5, 5});
+                  },
+                  "dump: lengths: expected 1 axis, [B] = [2], got [2, 1] (layout BHTD, out_layout "
+                  "BHTD, out_stage heads, weight_layout out-in; no other fits)"},
+        Malformed{"NameThatNothingIsNear",
+                  [](auto& file) { file.tensors["array"] = constant<1>({2}); },
+                  "dump: array: expected a tensor that docs/dump.md lists, got one that it does "
+                  "not"},
         Malformed{"VisibleNaNInTheBias",
                   [](auto& file) {
                     file.tensors["bias"] = constant<2>({3, 5}, kNaN);

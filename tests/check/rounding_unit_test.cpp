@@ -145,6 +145,35 @@ TEST(RoundingUnit, ARowThatStoresEveryStep) {
   }
 }
 
+TEST(RoundingUnit, EqualWeightsAreRoundedAlike) {
+  // n equal weights 1/n, values around 5: what the weights' roundings make does not average out.
+  const Arithmetic arithmetic = arithmetic_of(DType::BFloat16, DType::BFloat16);
+  Normal normal;
+  double squares = 0;
+  int count = 0;
+  for (std::size_t n = 3; n < 200; ++n) {
+    const std::vector<double> weight(n, 1 / static_cast<double>(n));
+    const std::vector<double> none(n);
+    std::vector<double> value(n);
+    for (double& x : value) x = bf16(5 + normal());
+    double exact = 0;
+    double rounded = 0;
+    for (std::size_t s = 0; s < n; ++s) {
+      exact += weight[s] * value[s];
+      rounded += bf16(weight[s]) * value[s];
+    }
+    std::vector<double> variance(1);
+    context_variance(arithmetic, {weight, none, value, {}, std::vector<double>{exact}}, variance);
+    const double units = (bf16(rounded) - exact) / std::sqrt(variance[0]);
+    EXPECT_LT(std::fabs(units), 3) << n;
+    squares += units * units;
+    ++count;
+  }
+  // The model has the quotient rounded and the exponential, which is 1 here.
+  EXPECT_LT(std::sqrt(squares / count), 1.05);
+  EXPECT_GT(std::sqrt(squares / count), 0.6);
+}
+
 TEST(RoundingUnit, AScoreWithALargeErrorMovesItsWeightAsFarAsItCan) {
   // The share of key 1, whose score has a normal error: p' = min(1, p·exp(δ)), by drawing it.
   const Arithmetic arithmetic = arithmetic_of(DType::Float64, DType::Float64);

@@ -274,6 +274,23 @@ const WeightCase kWeightCases[] = {
      }},
 };
 
+TEST(Variant, ARowWhoseScoresAllOverflowIsNoNumber) {
+  // Row 0 sees key 0 alone, whose product is below −65,520; row 1 sees key 1, too, whose product fits.
+  Dump dump = plain_dump({1, 1, 1, 2, 2, 1, 1}, DType::Float16);
+  dump.rules.causal = true;
+  dump.query(0, 0, 0, 0) = dump.query(0, 0, 1, 0) = 300;
+  dump.key(0, 0, 0, 0) = -300;
+  dump.key(0, 0, 1, 0) = 0.01;
+  (*dump.context)(0, 0, 0, 0) = std::numeric_limits<double>::quiet_NaN();
+  (*dump.context)(0, 0, 1, 0) = dump.value(0, 0, 1, 0);
+  Variant variant;
+  variant.score.overflow = true;
+  EXPECT_LT(largest_difference(dump, variant), kTolerance);
+  variant.empty = EmptyPolicy::Zero;
+  (*dump.context)(0, 0, 0, 0) = 0;
+  EXPECT_LT(largest_difference(dump, variant), kTolerance);
+}
+
 TEST(Variant, WeightsAreThoseOfTheClass) {
   for (const WeightCase& test : kWeightCases) {
     Dump dump = plain_dump(kShape);

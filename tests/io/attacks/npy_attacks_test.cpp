@@ -81,7 +81,7 @@ std::vector<Attack> attacks() {
        "header: descr: expected one dtype, got a structured one"},
       {"Complex", with_descr("'<c8'"), kDict + 10, "bfloat16, got \"<c8\""},
       {"Void", with_descr("'|V2'"), kDict + 10, "or <V2 for bfloat16, got \"|V2\""},
-      {"Text", with_descr("'<U4'"), kDict + 10, "got \"<U4\""},
+      {"Text", with_descr("'<U4'"), kDict + 10, "got text: store its bytes as uint8"},
       {"Time", with_descr("'<M8[ns]'"), kDict + 10, "got \"<M8[ns]\""},
       {"LongDouble", with_descr("'<f16'"), kDict + 10, "got \"<f16\""},
       {"NoByteOrder", with_descr("'f4'"), kDict + 10, "got \"f4\""},
