@@ -64,6 +64,10 @@ std::vector<std::string> error_picture(const TensorVerdict& tensor, const lab::T
     lines.push_back(std::move(line));
   }
   lines.emplace_back();
+  if (map.left_out > 0) {
+    lines.back() = fmt::format("  {} more lines are not drawn.", map.left_out);
+    lines.emplace_back();
+  }
   std::string across = by_key ? "keys" : "rows of queries";
   if (map.rows_per_cell > 1) across += fmt::format(", {} a character", map.rows_per_cell);
   const std::string legend = fmt::format(

@@ -157,9 +157,12 @@ std::string named(const std::vector<std::string>& ids) {
   return fmt::format("{}", fmt::join(names, " and "));
 }
 
+/// Those that the text does not end with already.
 std::string parameters(const Cause& cause) {
   std::vector<std::string> texts;
   for (const auto& [name, value] : cause.parameters) {
+    const bool told = cause.text.find(fmt::format("{} = {:.6g}", name, value)) != std::string::npos;
+    if (told) continue;
     texts.push_back(fmt::format("{} = {}", name, short_number(value)));
   }
   return texts.empty() ? "" : fmt::format(" ({})", fmt::join(texts, ", "));
@@ -194,7 +197,7 @@ void add_causes(const CheckedDump& checked, Page& page) {
   };
   for (const Rival& rival : diagnosis.rivals) width = std::max(width, ids_of(rival).size());
   for (const Rival& rival : diagnosis.rivals) {
-    page.prose(fmt::format("{}: {} units rms", rival.text, units(rival.distance.rms)), width + 6,
+    page.prose(fmt::format("{} ({} units rms)", rival.text, units(rival.distance.rms)), width + 6,
                "    " + ids_of(rival));
   }
 }

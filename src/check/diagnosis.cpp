@@ -272,7 +272,10 @@ void Diagnoser::finish(const Screen& few, const Screen& more) {
                    [](const auto& a, const auto& b) { return a.trial.score < b.trial.score; });
   for (const Explanation& rival : rejected_) {
     if (diagnosis_.rivals.size() >= kRivals) break;
-    diagnosis_.rivals.push_back({rival.ids(), rival.text(), rival.trial.distance});
+    const std::string text = rival.text();
+    const bool listed = std::any_of(diagnosis_.rivals.begin(), diagnosis_.rivals.end(),
+                                    [&](const Rival& other) { return other.text == text; });
+    if (!listed) diagnosis_.rivals.push_back({rival.ids(), text, rival.trial.distance});
   }
   std::vector<std::string> ids;
   for (const Cause& cause : diagnosis_.causes) {

@@ -170,6 +170,14 @@ void add_sentences(const WrongRows& wrong, bool all_looked_at, std::vector<std::
   }
 }
 
+/// At most as many as are looked at.
+Places spread_evenly(const Places& rows) {
+  if (rows.size() <= kLookedAt) return rows;
+  Places some;
+  for (std::size_t i = 0; i < kLookedAt; ++i) some.push_back(rows[i * rows.size() / kLookedAt]);
+  return some;
+}
+
 }  // namespace
 
 double distance_of(std::span<const double> got, std::span<const double> value,
@@ -208,13 +216,8 @@ std::vector<std::string> facts_of(const Evaluator& evaluator, const std::vector<
                       ? "every row is wrong"
                       : fmt::format("{} of {} rows are wrong", wrong_rows.size(), rows.size()));
   add_right_parts(evaluator, rows, rms, facts);
-  Places looked_at = wrong_rows;
-  if (wrong_rows.size() > kLookedAt) {
-    looked_at.clear();
-    for (std::size_t i = 0; i < kLookedAt; ++i) {
-      looked_at.push_back(wrong_rows[i * wrong_rows.size() / kLookedAt]);
-    }
-  }
+  if (const auto rule = unsaid_rule(evaluator, spread_evenly(rows))) facts.push_back(*rule);
+  const Places looked_at = spread_evenly(wrong_rows);
   const WrongRows wrong(evaluator, looked_at);
   std::vector<std::string> found;
   const bool all_looked_at = wrong.count() == wrong_rows.size();

@@ -58,6 +58,9 @@ std::optional<std::string> whose_rows(const WrongRows& wrong, const RowGroup& gr
 /// Keys without which, or with which alone, or twice, the rows come out.
 std::optional<std::string> which_keys(const WrongRows& wrong, const RowGroup& group);
 
+/// A rule that the metadata lack and that gives all of `rows`, right ones and wrong ones.
+std::optional<std::string> unsaid_rule(const Evaluator& evaluator,
+                                       const std::vector<OutputRow>& rows);
 /// What recorded weights and log-sum-exp say about these rows.
 std::vector<std::string> facts_of_results(const WrongRows& wrong);
 

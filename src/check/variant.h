@@ -146,6 +146,7 @@ struct VisibilityVariant {
   std::optional<Index> window_right;
   PaddingAxis padding_axis = PaddingAxis::Key;
   bool boolean_transposed = false;
+  std::optional<Index> unmeant_causal;  ///< key position of query 0 by a causal rule nobody meant
 };
 
 /// What a row gives that has nothing to attend to.

@@ -201,6 +201,11 @@ void visibility_of(const Dump& dump, const Variant& variant, Index b, Index h, I
   const DumpRules& rules = dump.rules;
   const bool all = v.complement;
   if (rules.causal) apply(v.rules[kCausal], all, true, CausalRule(query), keys);
+  if (v.unmeant_causal) {
+    const Index last = t + *v.unmeant_causal;
+    apply(
+        {}, all, true, [last](Index s) { return s <= last; }, keys);
+  }
   if (rules.window) apply(v.rules[kWindow], all, true, WindowRule(query), keys);
   if (!rules.lengths.empty() || rules.padding) {
     apply(v.rules[kPadding], all, false, PaddingRule(query), keys);

@@ -38,6 +38,28 @@ std::string axis_text(std::string_view name, const std::vector<Index>& indices, 
 
 Index ceiling(Index a, Index b) { return (a + b - 1) / b; }
 
+/// Of more lines than fit those that hold an error beyond its bound, as far as they fit.
+void keep_the_wrong(ErrorMap& map, double allowed, std::size_t most_lines) {
+  if (map.lines.size() <= most_lines) return;
+  const auto is_wrong = [allowed](const std::vector<MapCell>& line) {
+    return std::any_of(line.begin(), line.end(),
+                       [allowed](const MapCell& cell) { return cell.units > allowed; });
+  };
+  const bool any = std::any_of(map.lines.begin(), map.lines.end(), is_wrong);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < map.lines.size() && kept < most_lines; ++i) {
+    if (any && !is_wrong(map.lines[i])) continue;
+    if (i != kept) {
+      map.lines[kept] = std::move(map.lines[i]);
+      map.labels[kept] = std::move(map.labels[i]);
+    }
+    ++kept;
+  }
+  map.left_out = static_cast<Index>(map.lines.size() - kept);
+  map.lines.resize(kept);
+  map.labels.resize(kept);
+}
+
 }  // namespace
 
 Where where_of(const TensorVerdict& tensor) {
@@ -116,7 +138,6 @@ ErrorMap error_map(const TensorVerdict& tensor, Index most_lines, Index most_cel
   for (Index b = 0; b < batch; ++b) {
     for (Index h = 0; h < heads; ++h) {
       for (Index band = 0; band < bands; ++band) {
-        if (static_cast<Index>(map.lines.size()) >= most_lines) return map;
         const Index begin = band * map.columns_per_line;
         const Index end = merged ? std::min(width, begin + map.columns_per_line) : width;
         std::string label = batch > 1 ? fmt::format("sample {} ", b) : "";
@@ -133,6 +154,7 @@ ErrorMap error_map(const TensorVerdict& tensor, Index most_lines, Index most_cel
       }
     }
   }
+  keep_the_wrong(map, tensor.largest_allowed, static_cast<std::size_t>(most_lines));
   return map;
 }
 

@@ -37,8 +37,10 @@ struct ErrorMap {
   Index rows_per_cell = 1;
   Index columns_per_line = 0;  ///< of merged heads; 0: a line is a head
   std::vector<std::vector<MapCell>> lines;
+  Index left_out = 0;  ///< lines that did not fit
 };
 
+/// Of more lines than `most_lines` those with an error beyond its bound.
 ErrorMap error_map(const TensorVerdict& tensor, Index most_lines, Index most_cells);
 
 }  // namespace qkv

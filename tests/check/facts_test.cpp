@@ -50,6 +50,20 @@ TEST(Facts, KeysThatContributeNothing) {
                                     "for nothing"));
 }
 
+TEST(Facts, ACausalRuleThatTheDumpDoesNotName) {
+  for (const bool bottom_right : {false, true}) {
+    Dump dump = plain_dump(kShape);
+    const Index offset = bottom_right ? kShape.keys - kShape.queries : 0;
+    attend(dump, [&](const Place& at) {
+      return at.s > at.t + offset ? kHidden : dump.scale * product(dump, at);
+    });
+    EXPECT_THAT(facts(dump),
+                Contains(std::string("a causal rule that the dump does not name gives every row: "
+                                     "if it is meant, add causal: ") +
+                         (bottom_right ? "bottom-right" : "top-left") + " to the metadata"));
+  }
+}
+
 TEST(Facts, KeysThatCountTwiceInOneHead) {
   Dump dump = plain_dump(kShape);
   attend(dump, [&](const Place& at) {

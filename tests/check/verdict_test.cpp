@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "check/where.h"
 #include "tests/check/random_dump.h"
 
 namespace qkv {
@@ -246,6 +247,26 @@ void gradients_match_until_one_is_spoilt() {
 TEST(Verdict, GradientsOfTheEngineMatch) {
   gradients_match_until_one_is_spoilt<float>();
   gradients_match_until_one_is_spoilt<double>();
+}
+
+TEST(ErrorMap, DrawsTheWrongHeadWhereNotAllFit) {
+  TensorVerdict tensor;
+  tensor.name = "out";
+  tensor.largest_allowed = 5;
+  tensor.map.units = Tensor<float, 4>({4, 16, 6, 2});
+  tensor.map.units(2, 7, 3, 1) = 50;
+  const ErrorMap map = error_map(tensor, 32, 3);
+  EXPECT_THAT(map.labels, ::testing::ElementsAre("sample 2 head 7"));
+  EXPECT_EQ(map.left_out, 63);
+  ASSERT_EQ(map.lines.size(), 1U);
+  ASSERT_EQ(map.lines[0].size(), 3U);
+  EXPECT_EQ(map.lines[0][1].units, 50);
+
+  tensor.map.units(2, 7, 3, 1) = 4;  // all within their bounds: the first ones
+  const ErrorMap right = error_map(tensor, 32, 3);
+  EXPECT_EQ(right.labels.size(), 32U);
+  EXPECT_EQ(right.labels[31], "sample 1 head 15");
+  EXPECT_EQ(right.left_out, 32);
 }
 
 TEST(Verdict, BoundsOfGaussianErrors) {
