@@ -13,8 +13,11 @@ namespace qkv {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-/// Variances are squares of products of three of these, in float64: more than any other dtype holds.
-constexpr double kLargest = 0x1p160;
+/// Variances are squares of products, in float64: of q and k in scores, of v in the output, of three factors in gradients.
+/// Every bound is above what any other dtype holds.
+constexpr int kLargestFactor = 160;
+constexpr int kLargestOfScores = 240;
+constexpr int kLargestValue = 480;
 constexpr double kSmallest = 0x1p-400;
 
 /// The first element that is not finite, or the number of elements.
@@ -94,24 +97,29 @@ class Sight {
 };
 
 [[noreturn]] void fail_visible(const std::string& name, double value, const std::string& place) {
-  if (std::isfinite(value)) {
-    fail_dump(name, fmt::format("expected magnitudes below 2^160, whose squares float64 holds, got "
-                                "{} at {}",
-                                value, place));
-  }
   fail_dump(name, fmt::format("expected finite numbers where they are visible, got {} at {}: a "
                               "visible {} in the inputs",
                               value, place, std::isnan(value) ? "NaN" : "infinity"));
 }
 
-/// The first element whose magnitude is too large or no number, or the number of elements.
-Index find_out_of_range(std::span<const double> elements) {
+/// The first element that is no number or not below 2^largest in magnitude, or the number of elements.
+Index find_out_of_range(std::span<const double> elements, int largest) {
+  const double bound = std::ldexp(1.0, largest);
   Index i = 0;
   for (const double element : elements) {
-    if (!(std::fabs(element) < kLargest)) break;
+    if (!(std::fabs(element) < bound)) break;
     ++i;
   }
   return i;
+}
+
+[[noreturn]] void fail_out_of_range(const std::string& name, int largest, double value,
+                                    const std::string& place) {
+  if (!std::isfinite(value)) fail_visible(name, value, place);
+  fail_dump(name,
+            fmt::format("expected magnitudes below 2^{}, so that float64 holds the squares of "
+                        "products, got {} at {}",
+                        largest, value, place));
 }
 
 /// What is so small throughout that its rounding is 0 when squared.
@@ -124,18 +132,19 @@ void check_not_vanishing(const std::string& name, const Tensor<double, 4>& tenso
                               largest));
 }
 
-/// Rows [B,heads,tokens,:] that `matters(b, h, t)` picks hold finite numbers only.
+/// Rows [B,heads,tokens,:] that `matters(b, h, t)` picks hold numbers below 2^largest only.
 template <class Matters>
-void check_rows(const std::string& name, const Tensor<double, 4>& tensor, char token,
+void check_rows(const std::string& name, const Tensor<double, 4>& tensor, int largest, char token,
                 Matters matters) {
   const auto [batch, heads, tokens, width] = tensor.shape();
   for (Index b = 0; b < batch; ++b) {
     for (Index h = 0; h < heads; ++h) {
       for (Index t = 0; t < tokens; ++t) {
-        const Index d = find_out_of_range({&tensor(b, h, t, 0), static_cast<std::size_t>(width)});
+        const Index d =
+            find_out_of_range({&tensor(b, h, t, 0), static_cast<std::size_t>(width)}, largest);
         if (d == width || !matters(b, h, t)) continue;
-        fail_visible(name, tensor(b, h, t, d),
-                     fmt::format("b={}, h={}, {}={}, d={}", b, h, token, t, d));
+        fail_out_of_range(name, largest, tensor(b, h, t, d),
+                          fmt::format("b={}, h={}, {}={}, d={}", b, h, token, t, d));
       }
     }
   }
@@ -146,9 +155,11 @@ void check_tokens(const std::string& name, const Tensor<double, 3>& tensor, Matt
   const auto [batch, tokens, width] = tensor.shape();
   for (Index b = 0; b < batch; ++b) {
     for (Index t = 0; t < tokens; ++t) {
-      const Index d = find_out_of_range({&tensor(b, t, 0), static_cast<std::size_t>(width)});
+      const Index d =
+          find_out_of_range({&tensor(b, t, 0), static_cast<std::size_t>(width)}, kLargestFactor);
       if (d == width || !matters(b, t)) continue;
-      fail_visible(name, tensor(b, t, d), fmt::format("b={}, token {}, d={}", b, t, d));
+      fail_out_of_range(name, kLargestFactor, tensor(b, t, d),
+                        fmt::format("b={}, token {}, d={}", b, t, d));
     }
   }
 }
@@ -167,12 +178,14 @@ void check_inputs(const Dump& dump, const Sight& sight) {
     }
   }
   // Without q, k and v in the file these are what x was projected to: finite but for an overflow.
-  check_rows("q", dump.query, 't', sees);
-  check_rows("k", dump.key, 's', is_seen);
-  check_rows("v", dump.value, 's', is_seen);
+  const bool gradients = dump.context_gradient.has_value();
+  const int of_scores = gradients ? kLargestFactor : kLargestOfScores;
+  check_rows("q", dump.query, of_scores, 't', sees);
+  check_rows("k", dump.key, of_scores, 's', is_seen);
+  check_rows("v", dump.value, gradients ? kLargestFactor : kLargestValue, 's', is_seen);
   check_not_vanishing("v", dump.value);
-  if (!dump.context_gradient) return;
-  check_rows("dout", *dump.context_gradient, 't', sees);
+  if (!gradients) return;
+  check_rows("dout", *dump.context_gradient, kLargestFactor, 't', sees);
   check_not_vanishing("dout", *dump.context_gradient);
 }
 

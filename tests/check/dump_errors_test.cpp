@@ -383,8 +383,8 @@ INSTANTIATE_TEST_SUITE_P(
                   [](auto& file) {
                     file.tensors["v"] = with_element(file.tensors["v"], 1, 1, 0, 6, -1e200);
                   },
-                  "dump: v: expected magnitudes below 2^160, whose squares float64 holds, got "
-                  "-1e+200 at b=1, h=1, s=0, d=6"},
+                  "dump: v: expected magnitudes below 2^480, so that float64 holds the squares of "
+                  "products, got -1e+200 at b=1, h=1, s=0, d=6"},
         Malformed{"ValuesWhoseSquaresVanish",
                   [](auto& file) {
                     file.tensors["v"] = constant<4>({2, 2, 5, 7}, 1e-300);

@@ -54,14 +54,14 @@ def tries(rng, case, bugs):
 
 
 def rivals(rng, case, bug):
-    """Members of the family that can be written for this case, parameters drawn a few times."""
+    """Members of the family that can be written for this case, parameters drawn so often that every value is there."""
     few_scores = case.T * case.S <= 9
     found = []
     for injection in INJECTIONS:
         related = few_scores or injection.id in family(bug.id)
         if injection.id == bug.id or not related or not writable(injection, case):
             continue
-        for _ in range(8):
+        for _ in range(32):
             rival = injection.bug(rng, case)
             if rival and rival not in found:
                 found.append(rival)
