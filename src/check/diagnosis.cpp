@@ -107,10 +107,12 @@ void Diagnoser::name_policy(Explanation& explanation) const {
   const EmptyPolicy policy = explanation.trial.variant.empty;
   const std::vector<bool>& empty = explanation.trial.rows.empty;
   if (policy == EmptyPolicy::Intended) return;
-  const std::uint32_t emptying =
-      stage::all_rules | stage::attended | stage::transposed | stage::axis | stage::softcap;
+  // X2 touches the axis too, but transposing the weights leaves no row without a key.
+  const std::uint32_t touches = explanation.touches();
+  const std::uint32_t emptying = stage::all_rules | stage::attended | stage::softcap |
+                                 ((touches & stage::transposed) != 0 ? 0 : stage::axis);
   for (std::size_t i = 0; i < empty.size(); ++i) {
-    const bool own = (explanation.touches() & emptying) != 0;
+    const bool own = (touches & emptying) != 0;
     if (own && empty[i] && !intended_.rows.empty[i]) return;
   }
   for (const Hypothesis& hypothesis : catalogue_.hypotheses) {
