@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <numbers>
 
 #include "tests/check/small_dump.h"
@@ -146,6 +147,33 @@ TEST(Diagnosis, NamesAPair) {
                : kHidden;
   });
   EXPECT_THAT(causes(diagnose(dump)), ElementsAre(Ids{"M8", "S1"}));
+}
+
+TEST(Diagnosis, NamesAPolicyBesideTransposedWeights) {
+  Dump dump = plain_dump(kSquare);
+  dump.rules.causal = true;
+  dump.rules.corner = Corner::at({-1});
+  // Query 0 sees no key: it is meant to give 0, and weighs all keys alike.
+  const auto weight = [&](const Place& at) {
+    if (at.t == 0) return 1 / static_cast<double>(kSquare.keys);
+    double sum = 0;
+    for (Index s = 0; s < at.t; ++s) {
+      sum += std::exp(dump.scale * product(dump, {at.b, at.h, at.t, s}));
+    }
+    return at.s < at.t ? std::exp(dump.scale * product(dump, at)) / sum : 0.0;
+  };
+  for (Index b = 0; b < kSquare.batch; ++b) {
+    for (Index h = 0; h < kSquare.heads; ++h) {
+      for (Index t = 0; t < kSquare.queries; ++t) {
+        for (Index s = 0; s < kSquare.keys; ++s) {
+          for (Index d = 0; d < kSquare.value_width; ++d) {
+            (*dump.context)(b, h, t, d) += weight({b, h, s, t}) * dump.value(b, h, s, d);
+          }
+        }
+      }
+    }
+  }
+  EXPECT_THAT(causes(diagnose(dump)), ElementsAre(Ids{"M6", "X2"}));
 }
 
 TEST(Diagnosis, SaysWhatCannotBeShown) {
