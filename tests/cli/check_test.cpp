@@ -99,6 +99,37 @@ TEST_F(CheckCommand, AndWhy) {
                                    HasSubstr("What this dump could not have shown\n")));
 }
 
+TEST_F(CheckCommand, KnowsSomethingOfABugThatIsNotInTheCatalogue) {
+  Dump dump = random_dump<float>();
+  for (Index t = 0; t < 13; ++t) {
+    for (Index d = 0; d < 8; ++d) (*dump.context)(1, 2, t, d) = 0;
+  }
+  const std::string file = write("zeros.safetensors", file_of<float>(dump));
+  EXPECT_THAT(run_command({"check", file}).output,
+              AllOf(HasSubstr("Not explained"), HasSubstr("  - heads 0–1, 3 are right\n"),
+                    HasSubstr("  - every wrong row is 0\n")));
+  const json report = json::parse(run_command({"check", "--json", file}).output);
+  EXPECT_THAT(report["facts"], ::testing::Contains("13 of 104 rows are wrong"));
+}
+
+TEST_F(CheckCommand, SaysWhatIsNoBug) {
+  TensorFile file = file_of<float>(random_dump<float>());
+  Tensor<Index, 2> read({2, 13});
+  std::fill(read.elements().begin(), read.elements().end(), Index{1});
+  read(1, 12) = 0;
+  file.tensors.emplace("read_rows", store(read.view()));
+  auto out = file.at("out").to<float, 4>("out");
+  out(1, 0, 12, 0) += 1;
+  file.tensors["out"] = store(out.view());
+  const std::string path = write("unread.safetensors", file);
+  const CommandResult result = run_command({"check", path});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.output, HasSubstr("\nNot a bug\n  Of 4 rows that read_rows says nobody reads, "
+                                       "1 differ from the oracle."));
+  const json report = json::parse(run_command({"check", "--json", path}).output);
+  ASSERT_EQ(report["remarks"].size(), 1U);
+}
+
 TEST_F(CheckCommand, GivesJson) {
   const CommandResult result = run_command({"check", "--json", wrong()});
   EXPECT_EQ(result.exit_code, 1);
