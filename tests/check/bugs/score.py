@@ -56,18 +56,20 @@ def judge(record, answer):
 
     named: the truth comes first, or beside another explanation that fits equally.
     within: only the other one is named.
+    A mistake that the generator holds for hidden, and that is named all the same, is no false alarm.
     """
     if answer is None or answer.get("verdict") not in ("matches", "differs"):
         return "error", "error"
     differs = answer["verdict"] == "differs"
+    explanations = [ids_of(d) for d in answer.get("diagnoses", [])]
+    truth = sorted(record["ids"])
     if not record["shows"]:
-        return ("false alarm", label(answer)) if differs else ("right", "")
+        right = not differs or (truth and truth in explanations)
+        return ("right", "") if right else ("false alarm", label(answer))
     if not differs:
         return "missed", "matches"
-    explanations = [ids_of(d) for d in answer.get("diagnoses", [])]
     if not explanations:
         return "unexplained", "unexplained"
-    truth = sorted(record["ids"])
     equal = [sorted(ids) for ids in record["aliases"]]
     first = explanations[0]
     if first == truth or (first in equal and truth in explanations):
