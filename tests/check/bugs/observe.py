@@ -1,5 +1,7 @@
 """What a dump shows of a case, and how far apart two of them are in units of rounding."""
 
+import copy
+
 import torch
 
 from attention import run
@@ -44,8 +46,16 @@ def distance(a, b):
     return float(delta.square().mean().sqrt()), float(delta.abs().max())
 
 
+def scaled_first(case):
+    """The same numbers with the scale put on q, so that no product is larger than its score."""
+    scaled = copy.copy(case)
+    scaled.q = case.q * case.true_scale
+    scaled.scale = 1.0
+    return scaled
+
+
 class Rounding:
-    """What the dtype itself makes of the case: the larger of two styles, at least half a unit."""
+    """What the dtype itself makes of the case: the largest of three styles, at least half a unit."""
 
     def __init__(self, case):
         self.case = case
@@ -55,6 +65,8 @@ class Rounding:
         styles = [self.right]
         if case.dtype in ("bfloat16", "float16"):
             styles.append(observed(case, style="eager" if case.style == "fused" else "fused"))
+            if case.q is not None and case.qk_norm is None:
+                styles.append(observed(scaled_first(case), style="eager"))
         epsilon = torch.finfo(DTYPES[case.dtype]).eps
         for name, exact in self.exact.items():
             exact = read(case, name, exact)
