@@ -106,7 +106,7 @@ void Diagnoser::consider(Explanation explanation, const Screen& few, const Scree
 void Diagnoser::name_policy(Explanation& explanation) const {
   const EmptyPolicy policy = explanation.trial.variant.empty;
   const std::vector<bool>& empty = explanation.trial.rows.empty;
-  if (policy == EmptyPolicy::Intended) return;
+  if (policy == EmptyPolicy::Intended || dump_.empty_row == EmptyRow::Any) return;
   // X2 touches the axis too, but transposing the weights leaves no row without a key.
   const std::uint32_t touches = explanation.touches();
   const std::uint32_t emptying = stage::all_rules | stage::attended | stage::softcap |

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 FILES_A_CALL = 16
-OUTCOMES = ("named", "within", "wrong", "unexplained", "missed", "error")
+OUTCOMES = ("named", "within", "half", "wrong", "unexplained", "missed", "error")
 HIDDEN = "a mistake that does not show"
 NAMED, NAMED_A_CLASS, NAMED_PAIRS = 0.95, 0.90, 0.70
 
@@ -56,6 +56,7 @@ def judge(record, answer):
 
     named: the truth comes first, or beside another explanation that fits equally.
     within: only the other one is named.
+    half: of two mistakes one is named, and nothing that is not there.
     A mistake that the generator holds for hidden, and that is named all the same, is no false alarm.
     """
     if answer is None or answer.get("verdict") not in ("matches", "differs"):
@@ -74,7 +75,9 @@ def judge(record, answer):
     first = explanations[0]
     if first == truth or (first in equal and truth in explanations):
         return "named", "+".join(first)
-    return ("within" if first in equal else "wrong"), "+".join(first)
+    if first in equal:
+        return "within", "+".join(first)
+    return ("half" if set(first) < set(truth) else "wrong"), "+".join(first)
 
 
 def label(answer):
