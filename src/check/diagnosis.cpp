@@ -47,6 +47,7 @@ class Diagnoser {
   void explain_rows(const Screen& few, const Screen& more, bool challenge, bool all);
   std::vector<Hypothesis> nearest_singles();
   void name_policy(Explanation& explanation) const;
+  std::optional<Explanation> half_that_suffices(const Explanation& pair, const Screen& more) const;
   void add_input_causes(const InputCauses& inputs, const std::vector<OutputRow>& rows);
   std::vector<OutputRow> head_rows(const std::vector<OutputRow>& rows) const;
   void finish(const Screen& few, const Screen& more);
@@ -95,11 +96,25 @@ void Diagnoser::consider(Explanation explanation, const Screen& few, const Scree
                              (explanation.parts[0].id == "M5" || explanation.parts[0].id == "M6");
     if (explanation.parts.size() < 3 && accepts(explanation.trial, 1.25) &&
         (elsewhere || about_empty) && decisive(more, explanation.trial)) {
-      accepted_.push_back(std::move(explanation));
+      accepted_.push_back(half_that_suffices(explanation, more).value_or(std::move(explanation)));
       return;
     }
   }
   rejected_.push_back(std::move(explanation));
+}
+
+/// One cause alone, where rounding cannot tell it from the two together. Policies for empty rows are told apart elsewhere.
+std::optional<Explanation> Diagnoser::half_that_suffices(const Explanation& pair,
+                                                         const Screen& more) const {
+  if (pair.parts.size() != 2 || (pair.touches() & stage::empty) != 0) return std::nullopt;
+  for (const Hypothesis& part : pair.parts) {
+    Explanation half{{part}, more.trial_with_policy(part.variant())};
+    if (accepts(half.trial, 1.25) &&
+        indistinguishable(more.contest(pair.trial, half.trial), dump_.ran_in)) {
+      return half;
+    }
+  }
+  return std::nullopt;
 }
 
 /// Another policy than the intended one, in rows that are meant to be empty and no others, is a cause of its own.
