@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -66,9 +67,10 @@ struct Chart {
 
 /// Weights (or other numbers) of one variant: every layer, sample and head that was recorded.
 struct HeatMapVariant {
-  Text name;                    ///< "mask on the key axis", "mask on the query axis"
-  Tensor<float, 5> values;      ///< [layers, samples, heads, T, S]; NaN is shown as NaN
-  Tensor<std::uint8_t, 5> seen; ///< what the mask lets through, axes of size 1 where it is shared; empty: no mask
+  Text name;                ///< "mask on the key axis", "mask on the query axis"
+  Tensor<float, 5> values;  ///< [layers, samples, heads, T, S]; NaN is shown as NaN
+  Tensor<std::uint8_t, 5>
+      seen;  ///< what the mask lets through, axes of size 1 where it is shared; empty: no mask
 };
 
 struct HeatMaps {
@@ -76,9 +78,10 @@ struct HeatMaps {
   Text title;
   std::vector<std::string> query_labels;  ///< of the tokens; empty: their numbers
   std::vector<std::string> key_labels;
-  std::vector<HeatMapVariant> variants;  ///< of the same sizes; two or more can be held side by side
-  std::optional<Text> predict;           ///< asked before the picture is revealed
-  std::optional<Text> reveal;            ///< said with it
+  std::vector<HeatMapVariant>
+      variants;                 ///< of the same sizes; two or more can be held side by side
+  std::optional<Text> predict;  ///< asked before the picture is revealed
+  std::optional<Text> reveal;   ///< said with it
 };
 
 /// One effect that the lesson names, and whether it was there. Tests fail where it is not.
@@ -93,7 +96,7 @@ struct Experiment {
   std::string name;  ///< "scale"
   int section = 0;   ///< of the lesson
   Text title;
-  Text explanation;            ///< what is done and why, a paragraph or two
+  Text explanation;  ///< what is done and why, a paragraph or two
   std::vector<Table> tables;
   std::vector<Chart> charts;
   std::vector<HeatMaps> heat_maps;
@@ -101,12 +104,19 @@ struct Experiment {
   Text seen;  ///< what one should have seen, in a sentence
 };
 
+/// An experiment was stopped by whoever listens to its progress.
+class Interrupted : public std::runtime_error {
+ public:
+  Interrupted() : std::runtime_error("lab: interrupted") {}
+};
+
 struct ExperimentOptions {
   bool quick = false;
   std::uint64_t seed = 17;
-  std::optional<std::string> text_file;  ///< to train on; none: the text that comes with the program
-  std::optional<std::string> inject;     ///< a class of the catalogue, in training experiments
-  int threads = 0;                       ///< 0: as many as OpenMP gives
+  std::optional<std::string>
+      text_file;                      ///< to train on; none: the text that comes with the program
+  std::optional<std::string> inject;  ///< a class of the catalogue, in training experiments
+  int threads = 0;                    ///< 0: as many as OpenMP gives
   /// Told what is being done and how much of the experiment is done, 0 to 1; false stops it (throws Interrupted).
   std::function<bool(std::string_view what, double done)> progress;
 };
