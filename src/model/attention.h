@@ -21,6 +21,9 @@ void check_attention(const BlockAttentionOptions& options);
 /// Whether MultiHeadAttention computes it.
 bool runs_on_engine(const AttentionChange& change);
 
+/// What scores are multiplied by.
+double score_scale(const BlockAttentionOptions& options);
+
 /// Parameters, or their gradients.
 template <class T>
 struct BlockAttentionParameters {
