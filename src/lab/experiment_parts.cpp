@@ -71,13 +71,19 @@ std::string byte_count(double bytes) {
   return fmt::format("{:.3g} {}", bytes, kUnits[unit]);
 }
 
-double fastest_seconds(const std::function<void()>& work, int rounds) {
+double fastest_seconds(const std::function<void()>& work, const ExperimentOptions& options) {
+  constexpr int kLeastRuns = 3;
+  constexpr int kMostRuns = 1000;
+  const double budget = options.quick ? 0.05 : 0.5;
   work();
+  const double begin = bench::now();
   double best = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < rounds; ++i) {
-    const double begin = bench::now();
+  double now = begin;
+  for (int run = 0; run < kLeastRuns || (run < kMostRuns && now - begin < budget); ++run) {
     work();
-    best = std::min(best, bench::now() - begin);
+    const double after = bench::now();
+    best = std::min(best, after - now);
+    now = after;
   }
   return best;
 }

@@ -56,8 +56,9 @@ std::string duration(double seconds);
 /// "3.00 MiB".
 std::string byte_count(double bytes);
 
-/// Seconds of the fastest of `rounds` runs. The first call, which takes memory and starts threads, does not count.
-double fastest_seconds(const std::function<void()>& work, int rounds);
+/// Seconds of the fastest run of many: as many as fit into the time that the options leave for it, three at least. The first run, which
+/// takes memory and starts threads, does not count.
+double fastest_seconds(const std::function<void()>& work, const ExperimentOptions& options);
 
 /// The largest |a − b| relative to the largest |b|; infinite where one of them is not a number.
 double relative_difference(std::span<const double> a, std::span<const double> b);
