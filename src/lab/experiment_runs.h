@@ -6,6 +6,7 @@
 
 namespace qkv::lab {
 
+Experiment run_projections(const ExperimentOptions& options);      ///< §1
 Experiment run_scale(const ExperimentOptions& options);            ///< §2
 Experiment run_mask(const ExperimentOptions& options);             ///< §2, §4
 Experiment run_complexity(const ExperimentOptions& options);       ///< §7

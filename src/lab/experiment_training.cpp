@@ -1,0 +1,123 @@
+#include "lab/experiment_training.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include "bench/clock.h"
+
+namespace qkv::lab {
+namespace {
+
+AttentionBug bug_named(const std::string& name) {
+  std::vector<std::string> known;
+  for (const AttentionBug bug : attention_bugs()) {
+    if (name == name_of(bug) || name == class_of(bug)) return bug;
+    known.push_back(fmt::format("{} ({})", name_of(bug), class_of(bug)));
+  }
+  throw std::invalid_argument(
+      fmt::format("lab: --inject: expected one of {}, got \"{}\"", fmt::join(known, ", "), name));
+}
+
+DecoderOptions injected(DecoderOptions decoder, const ExperimentOptions& options) {
+  if (!options.inject) return decoder;
+  const AttentionBug bug = bug_named(*options.inject);
+  if (decoder.changes.empty()) decoder.changes.emplace_back();
+  for (AttentionChange& change : decoder.changes) {
+    if (!change.bug) change.bug = bug;
+  }
+  return decoder;
+}
+
+Measured of_runs(const std::vector<TrainedRun>& runs, double Evaluation::*number) {
+  std::vector<double> values;
+  for (const TrainedRun& run : runs) values.push_back(run.last().*number);
+  return over_seeds(values);
+}
+
+Series loss_series(const TrainedVariant& variant) {
+  Series series{variant.name, {}, {}, {}, {}};
+  for (std::size_t i = 0; i < variant.runs.front().history.held_out.size(); ++i) {
+    std::vector<double> losses;
+    for (const TrainedRun& run : variant.runs)
+      losses.push_back(run.history.held_out[i].evaluation.loss);
+    const Measured loss = over_seeds(losses);
+    series.x.push_back(static_cast<double>(variant.runs.front().history.held_out[i].step));
+    series.y.push_back(loss.value);
+    series.low.push_back(loss.low.value_or(loss.value));
+    series.high.push_back(loss.high.value_or(loss.value));
+  }
+  return series;
+}
+
+}  // namespace
+
+TrainedRun train_once(const TrainingSetup& setup, std::uint64_t seed,
+                      const ExperimentOptions& options, const Stage& stage) {
+  TrainedRun run{Decoder<float>(injected(setup.decoder, options), seed), {}, 0};
+  TrainingOptions training = setup.training;
+  training.seed = seed;
+  if (options.threads > 0) training.threads = options.threads;
+  training.progress = [&](const TrainingProgress& progress) {
+    const double part = static_cast<double>(progress.step) / static_cast<double>(progress.steps);
+    report(options,
+           fmt::format("{}: step {}, loss {:.3f}", stage.what, progress.step, progress.loss),
+           stage.begin + part * (stage.end - stage.begin));
+    return true;
+  };
+  const double begin = bench::now();
+  run.history = train(run.decoder, setup.task, training);
+  run.seconds = bench::now() - begin;
+  if (run.history.stopped)
+    throw std::runtime_error(fmt::format("lab: {}: the loss is no number any more", stage.what));
+  return run;
+}
+
+Measured TrainedVariant::loss() const { return of_runs(runs, &Evaluation::loss); }
+Measured TrainedVariant::accuracy() const { return of_runs(runs, &Evaluation::accuracy); }
+
+TrainedVariant train_variant(Text name, const TrainingSetup& setup, int seed_count,
+                             const ExperimentOptions& options, const Stage& stage) {
+  TrainedVariant variant{std::move(name), {}};
+  const double width = (stage.end - stage.begin) / seed_count;
+  double begin = stage.begin;
+  for (const std::uint64_t seed : seeds(options, seed_count)) {
+    variant.runs.push_back(
+        train_once(setup, seed, options,
+                   {fmt::format("{}, seed {}", stage.what, seed), begin, begin + width}));
+    begin += width;
+  }
+  return variant;
+}
+
+Chart loss_chart(std::string key, Text title, const std::vector<TrainedVariant>& variants) {
+  Chart chart{std::move(key),
+              std::move(title),
+              {{"step", "步数"}, false},
+              {{"held-out loss (nats)", "留出集损失（nat）"}, false},
+              {}};
+  for (const TrainedVariant& variant : variants) chart.series.push_back(loss_series(variant));
+  return chart;
+}
+
+std::string training_text(const ExperimentOptions& options) {
+  return options.text_file ? read_text(*options.text_file) : default_text();
+}
+
+Decoder<float> with_changes(const Decoder<float>& decoder, std::vector<AttentionChange> changes) {
+  DecoderOptions options = decoder.options();
+  options.changes = std::move(changes);
+  Decoder<float> result(std::move(options), 0);
+  const auto from = decoder.parameters();
+  result.update([&](std::span<const NamedParameter<float>> to) {
+    for (std::size_t i = 0; i < to.size(); ++i)
+      std::ranges::copy(from[i].elements, to[i].elements.begin());
+  });
+  return result;
+}
+
+}  // namespace qkv::lab

@@ -1,0 +1,60 @@
+// Training runs of experiments: the same setup from several seeds, with progress, and their curves.
+#pragma once
+
+#include <vector>
+
+#include "lab/experiment_parts.h"
+#include "model/generation.h"
+#include "model/training.h"
+
+namespace qkv::lab {
+
+/// A model and what it is trained on.
+struct TrainingSetup {
+  DecoderOptions decoder;
+  Task task;
+  TrainingOptions training;
+};
+
+/// A part of the experiment's progress.
+struct Stage {
+  std::string what;
+  double begin = 0;
+  double end = 1;
+};
+
+struct TrainedRun {
+  Decoder<float> decoder;
+  TrainingHistory history;
+  double seconds = 0;
+
+  /// On held-out sequences after the last step.
+  const Evaluation& last() const { return history.held_out.back().evaluation; }
+};
+
+/// The seed draws the weights and the batches. options.inject puts its bug into every block that has none. Throws Interrupted,
+/// std::invalid_argument where options.inject is no class that a model can be trained with.
+TrainedRun train_once(const TrainingSetup& setup, std::uint64_t seed,
+                      const ExperimentOptions& options, const Stage& stage);
+
+/// The same setup from several seeds.
+struct TrainedVariant {
+  Text name;
+  std::vector<TrainedRun> runs;
+
+  Measured loss() const;      ///< held out, in nats
+  Measured accuracy() const;  ///< held out
+};
+TrainedVariant train_variant(Text name, const TrainingSetup& setup, int seed_count,
+                             const ExperimentOptions& options, const Stage& stage);
+
+/// Held-out loss over the steps, with its spread over the seeds.
+Chart loss_chart(std::string key, Text title, const std::vector<TrainedVariant>& variants);
+
+/// The text of the options, or the one that comes with the program.
+std::string training_text(const ExperimentOptions& options);
+
+/// A model with other rules and the same parameters.
+Decoder<float> with_changes(const Decoder<float>& decoder, std::vector<AttentionChange> changes);
+
+}  // namespace qkv::lab
