@@ -18,7 +18,7 @@ struct GenerationOptions {
   /// Keys and values of the tokens so far are kept; else each token computes all of them again.
   bool cache = true;
   /// Told of each token; false stops.
-  std::function<bool(Index token)> progress;
+  std::function<bool(Index token)> progress = {};
 };
 
 /// The tokens that follow the prompt. Without a cache the model sees the last `context` of them; with one prompt and tokens are

@@ -113,8 +113,7 @@ TrainingHistory train(Decoder<T>& decoder, const Task& task, const TrainingOptio
                               .steps = options.steps,
                               .loss = entropy.loss,
                               .learning_rate = rate,
-                              .gradient_norm = norm,
-                              .held_out = std::nullopt};
+                              .gradient_norm = norm};
     if (done == options.steps ||
         (options.evaluate_every > 0 && done % options.evaluate_every == 0)) {
       evaluate_after(done);

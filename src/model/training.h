@@ -32,8 +32,8 @@ struct TrainingProgress {
   Index steps = 0;
   double loss = 0;  ///< of the last batch, before its step
   double learning_rate = 0;
-  double gradient_norm = 0;            ///< before clipping
-  std::optional<Evaluation> held_out;  ///< where it was evaluated after this step
+  double gradient_norm = 0;                           ///< before clipping
+  std::optional<Evaluation> held_out = std::nullopt;  ///< where it was evaluated after this step
 };
 
 struct TrainingOptions {
@@ -46,7 +46,7 @@ struct TrainingOptions {
   std::uint64_t seed = 17;                    ///< of the batches
   std::optional<int> threads = std::nullopt;  ///< what OpenMP would use where absent
   /// Called after each step; false stops the training.
-  std::function<bool(const TrainingProgress&)> progress;
+  std::function<bool(const TrainingProgress&)> progress = {};
 };
 
 struct TrainingHistory {
