@@ -21,7 +21,7 @@
 
 namespace qkv::cli {
 
-enum ExitCode : int { Ok = 0, DifferenceFound = 1, BadInput = 2 };
+enum ExitCode : int { Ok = 0, DifferenceFound = 1, BadInput = 2, Stopped = 130 };
 
 struct Command {
   CLI::App* app;

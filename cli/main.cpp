@@ -9,6 +9,7 @@
 #include "cli/bench.h"
 #include "cli/check.h"
 #include "cli/commands.h"
+#include "cli/lab.h"
 #include "cli/plan.h"
 #include "cli/trace.h"
 #include "qkv/error.h"
@@ -38,7 +39,7 @@ int parse_and_run(int argc, char** argv) {
 
   const std::vector<Command> commands{add_trace_command(app), add_plan_command(app),
                                       add_align_command(app), add_check_command(app),
-                                      add_bench_command(app)};
+                                      add_bench_command(app), add_lab_command(app)};
 
   try {
     app.parse(argc, argv);

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string_view>
 
+#include "lab/json_number.h"
 #include "lab/trace_walk.h"
 
 namespace qkv::lab {
@@ -15,15 +15,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json number(double value) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  return value;
-}
-
 Json numbers(const std::vector<double>& values) {
   Json list = Json::array();
-  for (const double value : values) list.push_back(number(value));
+  for (const double value : values) list.push_back(json_number(value));
   return list;
 }
 
@@ -37,7 +31,7 @@ Json nested(const TensorView<const T, Rank>& view, std::size_t axis = 0,
     if (axis + 1 < static_cast<std::size_t>(Rank)) {
       list.push_back(nested(view, axis + 1, next));
     } else {
-      list.push_back(number(view.data()[next]));
+      list.push_back(json_number(view.data()[next]));
     }
   }
   return list;
@@ -139,21 +133,21 @@ Json walk_json(const Walk& walk) {
     keys.push_back({{"key", numbers(entry.key)},
                     {"value", numbers(entry.value)},
                     {"products", numbers(entry.products)},
-                    {"dot", number(entry.dot)},
-                    {"scaled", number(entry.scaled)},
-                    {"bias", number(entry.bias)},
+                    {"dot", json_number(entry.dot)},
+                    {"scaled", json_number(entry.scaled)},
+                    {"bias", json_number(entry.bias)},
                     {"visible", entry.visible},
-                    {"exponential", number(entry.exponential)},
-                    {"weight", number(entry.weight)},
+                    {"exponential", json_number(entry.exponential)},
+                    {"weight", json_number(entry.weight)},
                     {"contribution", numbers(entry.contribution)}});
   }
   Json json = {{"query_token", walk.query_token},
                {"head", walk.head},
                {"query", numbers(walk.query)},
-               {"scale", number(walk.scale)},
+               {"scale", json_number(walk.scale)},
                {"keys", std::move(keys)}};
-  json["largest"] = walk.largest ? number(*walk.largest) : Json(nullptr);
-  json["sum"] = number(walk.sum);
+  json["largest"] = walk.largest ? json_number(*walk.largest) : Json(nullptr);
+  json["sum"] = json_number(walk.sum);
   json["context"] = numbers(walk.context);
   return json;
 }
@@ -162,7 +156,7 @@ Json comparisons_json(const Trace& trace) {
   Json list = Json::array();
   for (const Comparison& entry : trace.comparisons) {
     list.push_back({{"tensor", entry.tensor},
-                    {"largest_difference", number(entry.largest_difference)},
+                    {"largest_difference", json_number(entry.largest_difference)},
                     {"tolerance", kRecordedTolerance},
                     {"within_tolerance", entry.within_tolerance},
                     {"compared", entry.compared},
@@ -215,7 +209,7 @@ std::string trace_json(const Trace& trace, const TraceChoice& choice) {
   json["source"] = trace.source;
   json["dtype"] = "float64";
   json["sizes"] = sizes_json(trace);
-  json["scale"] = number(trace.scale);
+  json["scale"] = json_number(trace.scale);
   json["self_attention"] = trace.self_attention;
   json["shapes"] = shapes_json(trace);
   json["view_after_transpose"] = view_json(trace.view);

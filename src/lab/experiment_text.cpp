@@ -1,0 +1,199 @@
+#include "lab/experiment_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/overloaded.h"
+
+namespace qkv::lab {
+namespace {
+
+constexpr std::size_t kIndent = 2;
+constexpr std::size_t kGap = 2;
+constexpr std::size_t kWidestWords = 36;  ///< of a cell, before it is wrapped
+constexpr std::size_t kNarrowestHead = 12;
+
+using Lines = std::vector<std::string>;
+
+std::string measured_text(const Measured& measured) {
+  if (!measured.low && !measured.high) return short_number(measured.value);
+  return fmt::format("{} [{}, {}]", short_number(measured.value),
+                     short_number(measured.low.value_or(measured.value)),
+                     short_number(measured.high.value_or(measured.value)));
+}
+
+std::string cell_text(const Cell& cell) {
+  return std::visit(Overloaded{[](const Measured& value) { return measured_text(value); },
+                               [](std::int64_t value) { return grouped_number(value); },
+                               [](const std::string& value) { return printable(value); },
+                               [](const Text& value) { return printable(value.english); }},
+                    cell);
+}
+
+bool is_number(const Cell& cell) {
+  return std::holds_alternative<Measured>(cell) || std::holds_alternative<std::int64_t>(cell);
+}
+
+std::size_t widest(const Lines& lines) {
+  std::size_t width = 0;
+  for (const std::string& line : lines) width = std::max(width, display_width(line));
+  return width;
+}
+
+/// A column as it is printed: a head and cells of one or more lines each.
+struct PrintedColumn {
+  Lines head;
+  std::vector<Lines> cells;
+  std::size_t width = 0;
+  bool to_the_right = true;
+};
+
+/// Columns side by side.
+using Block = std::vector<const PrintedColumn*>;
+
+PrintedColumn print_column(const Table& table, std::size_t c) {
+  PrintedColumn column;
+  for (const std::vector<Cell>& row : table.rows) {
+    column.to_the_right = column.to_the_right && is_number(row[c]);
+    Lines lines = wrap(cell_text(row[c]), kWidestWords);
+    if (lines.empty()) lines.emplace_back();
+    column.width = std::max(column.width, widest(lines));
+    column.cells.push_back(std::move(lines));
+  }
+  std::string name = table.columns[c].name.english;
+  const std::string& unit = table.columns[c].unit.english;
+  if (!unit.empty()) name += fmt::format(" ({})", unit);
+  const std::size_t longest_word = widest(wrap(name, 1));
+  column.head = wrap(name, std::max({column.width, longest_word, kNarrowestHead}));
+  column.width = std::max(column.width, widest(column.head));
+  return column;
+}
+
+std::string aligned(const PrintedColumn& column, const Lines& lines, std::size_t line) {
+  const std::string text = line < lines.size() ? lines[line] : "";
+  return column.to_the_right ? pad_left(text, column.width) : pad_right(text, column.width);
+}
+
+/// A row of the table, as many lines as its highest cell has; `cell_of` gives a column's lines.
+template <class CellOf>
+Lines print_row(const Block& columns, CellOf cell_of) {
+  std::size_t height = 0;
+  for (const PrintedColumn* column : columns) height = std::max(height, cell_of(*column).size());
+  Lines lines;
+  for (std::size_t i = 0; i < height; ++i) {
+    std::string line(kIndent, ' ');
+    for (const PrintedColumn* column : columns) {
+      if (column != columns.front()) line += std::string(kGap, ' ');
+      line += aligned(*column, cell_of(*column), i);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+/// How many columns it takes to tell rows apart, or as many as may be repeated.
+std::size_t leading_columns(const std::vector<PrintedColumn>& columns) {
+  const std::size_t most = std::min<std::size_t>(columns.size(), 3);
+  for (std::size_t count = 1; count < most; ++count) {
+    std::set<std::vector<Lines>> rows;
+    const std::size_t all = columns.front().cells.size();
+    for (std::size_t r = 0; r < all; ++r) {
+      std::vector<Lines> row;
+      for (std::size_t c = 0; c < count; ++c) row.push_back(columns[c].cells[r]);
+      rows.insert(std::move(row));
+    }
+    if (rows.size() == all) return count;
+  }
+  return most;
+}
+
+/// As many columns side by side as fit, those in front that tell rows apart in each block.
+std::vector<Block> blocks_of(const std::vector<PrintedColumn>& columns, std::size_t width) {
+  Block leading;
+  std::size_t leading_width = kIndent;
+  for (std::size_t c = 0; c < leading_columns(columns); ++c) {
+    leading.push_back(&columns[c]);
+    leading_width += columns[c].width + kGap;
+  }
+  std::vector<Block> blocks = {leading};
+  std::size_t used = leading_width;
+  for (std::size_t c = leading.size(); c < columns.size(); ++c) {
+    if (used + columns[c].width > width && blocks.back().size() > leading.size()) {
+      blocks.push_back(leading);
+      used = leading_width;
+    }
+    blocks.back().push_back(&columns[c]);
+    used += columns[c].width + kGap;
+  }
+  return blocks;
+}
+
+void append(Lines& lines, Lines more) {
+  lines.insert(lines.end(), std::make_move_iterator(more.begin()),
+               std::make_move_iterator(more.end()));
+}
+
+void append_table(const Table& table, const TextStyle& style, Lines& lines) {
+  std::vector<PrintedColumn> columns;
+  for (std::size_t c = 0; c < table.columns.size(); ++c) columns.push_back(print_column(table, c));
+  lines.push_back(std::string(kIndent, ' ') + bold(style, table.title.english));
+  for (const Block& block : blocks_of(columns, style.width)) {
+    lines.emplace_back();
+    for (const std::string& line :
+         print_row(block, [](const PrintedColumn& column) { return column.head; })) {
+      lines.push_back(dim(style, line));
+    }
+    for (std::size_t r = 0; r < table.rows.size(); ++r) {
+      append(lines, print_row(block, [&](const PrintedColumn& column) { return column.cells[r]; }));
+    }
+  }
+  lines.emplace_back();
+}
+
+/// Wrapped, with `indent` columns of which the first line's `mark` takes its part.
+void append_words(std::string_view mark, std::string_view text, std::size_t indent,
+                  const TextStyle& style, Lines& lines) {
+  const std::size_t first = lines.size();
+  for (const std::string& line : wrap(text, style.width - indent)) {
+    lines.push_back(std::string(indent, ' ') + line);
+  }
+  if (lines.size() > first) lines[first].replace(0, display_width(mark), mark);
+}
+
+void append_effect(const Effect& effect, const TextStyle& style, Lines& lines) {
+  append_words(effect.holds ? "  ✓" : "  ✗", effect.claim.english, 4, style, lines);
+  append_words("", effect.found.english, 4, style, lines);
+}
+
+void append_paragraphs(std::string_view text, const TextStyle& style, Lines& lines) {
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    append_words("", text.substr(0, end), kIndent, style, lines);
+    if (end > 0) lines.emplace_back();
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+}
+
+}  // namespace
+
+std::string experiment_text(const Experiment& experiment, const TextStyle& style) {
+  Lines lines;
+  lines.push_back(bold(style, fmt::format("§{}  {}: {}", experiment.section, experiment.name,
+                                          experiment.title.english)));
+  lines.emplace_back();
+  append_paragraphs(experiment.explanation.english, style, lines);
+  for (const Table& table : experiment.tables) append_table(table, style, lines);
+  for (const Effect& effect : experiment.effects) append_effect(effect, style, lines);
+  if (!experiment.effects.empty()) lines.emplace_back();
+  append_words("", "Seen: " + experiment.seen.english, kIndent, style, lines);
+  lines.emplace_back();
+
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  return text;
+}
+
+}  // namespace qkv::lab

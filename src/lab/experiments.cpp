@@ -1,0 +1,53 @@
+#include "lab/experiments.h"
+
+#include <algorithm>
+#include <array>
+
+#include "lab/experiment_runs.h"
+
+namespace qkv::lab {
+namespace {
+
+constexpr auto kExperiments = std::to_array<ExperimentEntry>({
+    {.name = "projections",
+     .section = 1,
+     .summary = "what separate query, key and value projections buy",
+     .trains = true,
+     .run = run_projections},
+    {.name = "scale",
+     .section = 2,
+     .summary = "scores with and without 1/√Dk: variance, softmax, gradient",
+     .run = run_scale},
+    {.name = "mask",
+     .section = 4,
+     .summary = "−∞ against large negative numbers, before and after the softmax",
+     .run = run_mask},
+    {.name = "complexity",
+     .section = 7,
+     .summary = "FLOPs, bytes, times and memory, part by part",
+     .run = run_complexity},
+    {.name = "padding",
+     .section = 9,
+     .summary = "the padding mask on the wrong axis",
+     .run = run_padding},
+    {.name = "implementations",
+     .section = 9,
+     .summary = "oracle, engine and PyTorch held against each other",
+     .run = run_implementations},
+    {.name = "exercises",
+     .section = 10,
+     .summary = "the lesson's questions, answered by running them",
+     .run = run_exercises},
+});
+
+}  // namespace
+
+std::span<const ExperimentEntry> experiments() { return kExperiments; }
+
+const ExperimentEntry* find_experiment(std::string_view name) {
+  const auto found = std::find_if(kExperiments.begin(), kExperiments.end(),
+                                  [&](const ExperimentEntry& entry) { return entry.name == name; });
+  return found == kExperiments.end() ? nullptr : &*found;
+}
+
+}  // namespace qkv::lab

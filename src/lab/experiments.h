@@ -1,0 +1,23 @@
+// The experiments that `qkv lab` runs, in the order of the lesson.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "lab/experiment.h"
+
+namespace qkv::lab {
+
+struct ExperimentEntry {
+  std::string_view name;     ///< "scale"
+  int section = 0;           ///< of the lesson
+  std::string_view summary;  ///< a line for the help
+  bool trains = false;       ///< heeds text_file and inject
+  Experiment (*run)(const ExperimentOptions& options) = nullptr;
+};
+
+std::span<const ExperimentEntry> experiments();
+/// Null where there is none of that name.
+const ExperimentEntry* find_experiment(std::string_view name);
+
+}  // namespace qkv::lab
