@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "check/bug_text.h"
 #include "cli/stop_signal.h"
 #include "cli/terminal.h"
 #include "cli/whole_number.h"
@@ -19,6 +18,7 @@
 #include "io/output_file.h"
 #include "lab/experiment_json.h"
 #include "lab/experiment_text.h"
+#include "lab/experiment_training.h"
 #include "lab/experiments.h"
 #include "lab/page.h"
 #include "qkv/error.h"
@@ -76,9 +76,7 @@ void check_training_options(const lab::ExperimentOptions& options,
     throw FileError(*options.text_file, "expected a text to train on, got an empty file");
   }
   if (!options.inject) return;
-  if (find_bug_text(*options.inject) == nullptr) {
-    fail("--inject", "a class of the catalogue, such as M2", *options.inject);
-  }
+  static_cast<void>(lab::bug_named(*options.inject));
   const auto trains = [](const ExperimentEntry* entry) { return entry->trains; };
   if (std::none_of(chosen.begin(), chosen.end(), trains)) {
     const auto every = [](const ExperimentEntry& entry) { return entry.trains; };
@@ -209,7 +207,7 @@ Command add_lab_command(CLI::App& app) {
   command->add_option("--text", options->experiment.text_file,
                       "A text to train on, in place of the one that comes with the program");
   command->add_option("--inject", options->experiment.inject,
-                      "A class of bugs (see qkv check --list) for the experiments that train");
+                      "A class of bugs (see qkv check --list), such as M2, for the experiments that train");
   command->add_option("--out", options->out,
                       "A folder for the page (index.html) and its numbers (results.json)");
   command->add_flag("--json", options->json, "Everything as JSON instead");

@@ -13,16 +13,6 @@
 namespace qkv::lab {
 namespace {
 
-AttentionBug bug_named(const std::string& name) {
-  std::vector<std::string> known;
-  for (const AttentionBug bug : attention_bugs()) {
-    if (name == name_of(bug) || name == class_of(bug)) return bug;
-    known.push_back(fmt::format("{} ({})", name_of(bug), class_of(bug)));
-  }
-  throw std::invalid_argument(
-      fmt::format("lab: --inject: expected one of {}, got \"{}\"", fmt::join(known, ", "), name));
-}
-
 DecoderOptions injected(DecoderOptions decoder, const ExperimentOptions& options) {
   if (!options.inject) return decoder;
   const AttentionBug bug = bug_named(*options.inject);
@@ -55,6 +45,16 @@ Series loss_series(const TrainedVariant& variant) {
 }
 
 }  // namespace
+
+AttentionBug bug_named(const std::string& name) {
+  std::vector<std::string> known;
+  for (const AttentionBug bug : attention_bugs()) {
+    if (name == name_of(bug) || name == class_of(bug)) return bug;
+    known.push_back(fmt::format("{} ({})", name_of(bug), class_of(bug)));
+  }
+  throw std::invalid_argument(
+      fmt::format("lab: --inject: expected one of {}, got \"{}\"", fmt::join(known, ", "), name));
+}
 
 TrainedRun train_once(const TrainingSetup& setup, std::uint64_t seed,
                       const ExperimentOptions& options, const Stage& stage) {

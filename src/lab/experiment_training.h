@@ -32,6 +32,10 @@ struct TrainedRun {
   const Evaluation& last() const { return history.held_out.back().evaluation; }
 };
 
+/// Of a name ("padding-on-query-axis") or a class of the catalogue ("M2"). Throws std::invalid_argument where no model can be
+/// trained with it.
+AttentionBug bug_named(const std::string& name);
+
 /// The seed draws the weights and the batches. options.inject puts its bug into every block that has none. Throws Interrupted,
 /// std::invalid_argument where options.inject is no class that a model can be trained with.
 TrainedRun train_once(const TrainingSetup& setup, std::uint64_t seed,

@@ -3,14 +3,20 @@
 const allCharts = []; // to be drawn again in other words or colours
 const POINTS = ['circle', 'rect', 'triangle', 'rectRot', 'crossRot', 'star'];
 const DASHES = [[], [6, 4], [2, 3], [9, 3, 2, 3]];
+const knownColors = new Map(); // forgotten when light turns dark
 const probe = document.body.appendChild(make('span', 'unseen'));
 probe.setAttribute('aria-hidden', 'true');
 
-/** A colour of the style sheet as it is now: light, dark or on paper. */
+/** [r, g, b] of a colour of the style sheet as it is now: light, dark or on paper. */
+function channels(name) {
+  if (!knownColors.has(name)) {
+    probe.style.color = `var(--${name})`;
+    knownColors.set(name, getComputedStyle(probe).color.match(/[\d.]+/g).slice(0, 3).map(Number));
+  }
+  return knownColors.get(name);
+}
 function color(name, alpha = 1) {
-  probe.style.color = `var(--${name})`;
-  const [r, g, b] = getComputedStyle(probe).color.match(/[\d.]+/g).map(Number);
-  return `rgba(${r}, ${g}, ${b}, ${alpha})`;
+  return `rgba(${channels(name).join(', ')}, ${alpha})`;
 }
 const seriesColor = (i, alpha) => color(`series-${(i % 6) + 1}`, alpha);
 
@@ -24,9 +30,9 @@ function pointsOf(chart, series, ys) {
 
 function datasetsOf(chart) {
   return chart.series.flatMap((series, i) => {
-    const line = { seriesIndex: i, data: pointsOf(chart, series, series.y), showLine: true, order: 0 };
+    const line = { seriesIndex: i, data: pointsOf(chart, series, series.y), order: 0 };
     if (series.low.length === 0) return [line];
-    const edge = { seriesIndex: i, isBand: true, showLine: true, pointRadius: 0, borderWidth: 0, order: 1 };
+    const edge = { seriesIndex: i, isBand: true, pointRadius: 0, borderWidth: 0, order: 1 };
     return [
       { ...edge, data: pointsOf(chart, series, series.low) },
       { ...edge, data: pointsOf(chart, series, series.high), fill: '-1' },
@@ -42,16 +48,17 @@ function ticksAtPoints(chart, axis, scale) {
   if (places.length <= 14) scale.ticks = places.map((value) => ({ value }));
 }
 
-function tickText(axis, value) {
-  const lead = Number(Number(value).toExponential(6).split('e')[0]);
-  return axis.logarithmic && ![1, 2, 5].includes(lead) && !Number.isInteger(value) ? '' : shortNumber(value);
+/** Logarithmic axes have more ticks than places for numbers. */
+function tickText(axis, value, ticks) {
+  const lead = Number(value.toExponential(6).split('e')[0]);
+  return axis.logarithmic && ticks.length > 14 && ![1, 2, 5].includes(lead) ? '' : shortNumber(value);
 }
 
 function scaleOf(chart, axis) {
   return {
     type: axis.logarithmic ? 'logarithmic' : 'linear',
     title: { display: true },
-    ticks: { callback: (value) => tickText(axis, value), maxRotation: 0, autoSkipPadding: 12 },
+    ticks: { callback: (value, i, ticks) => tickText(axis, value, ticks), maxRotation: 0, autoSkipPadding: 12 },
     afterBuildTicks: (scale) => ticksAtPoints(chart, axis, scale),
   };
 }
@@ -156,7 +163,7 @@ function buildChart(chart) {
   readout.setAttribute('aria-live', 'polite');
 
   const drawn = new Chart(canvas, {
-    type: 'scatter',
+    type: 'line',
     data: { datasets: datasetsOf(chart) },
     options: {
       animation: false,

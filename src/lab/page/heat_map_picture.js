@@ -16,7 +16,7 @@ function between(stops, part) {
 /** The style sheet's colours, from low to high; with negative numbers from below zero to above. */
 function heatStops(hasNegative) {
   const names = hasNegative ? ['heat-below', 'heat-0', 'heat-2'] : ['heat-0', 'heat-1', 'heat-2'];
-  return names.map((name) => color(name).match(/[\d.]+/g).slice(0, 3).map(Number));
+  return names.map(channels);
 }
 
 /** What numbers of a map, or of several held side by side, are coloured by. */

@@ -176,7 +176,7 @@ class HeatMapFigure {
   draw() {
     const matrices = this.shown.map((i) => matrixOf(this.maps, this.maps.variants[i], this.at));
     const scale = heatScale(matrices.flatMap((matrix) => matrix.values));
-    const room = this.element.clientWidth - 34;
+    const room = this.element.clientWidth - 2 * parseFloat(getComputedStyle(this.element).paddingLeft);
     const isPair = matrices.length > 1 && room >= SIDE_BY_SIDE_FROM;
     this.panels.forEach((panel, p) => {
       panel.box.hidden = p >= matrices.length;

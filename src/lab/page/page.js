@@ -70,6 +70,7 @@ function buildHead() {
 
 /** Canvases take their colours and widths when they are drawn. */
 function drawAll() {
+  knownColors.clear();
   for (const chart of allCharts) chart.dress();
   for (const figure of allHeatMaps) figure.draw();
 }

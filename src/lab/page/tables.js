@@ -2,7 +2,8 @@
 
 const isSpread = (cell) => cell !== null && typeof cell === 'object' && 'value' in cell;
 const isText = (cell) => cell !== null && typeof cell === 'object' && 'en' in cell;
-const isNumber = (cell) => typeof cell === 'number' || isSpread(cell) || cell in SPECIAL;
+const isSpecial = (cell) => typeof cell === 'string' && Object.hasOwn(SPECIAL, cell);
+const isNumber = (cell) => typeof cell === 'number' || isSpread(cell) || isSpecial(cell);
 
 function fillCell(td, cell) {
   if (isSpread(cell)) {
@@ -10,7 +11,7 @@ function fillCell(td, cell) {
     td.append(shortNumber(numberOf(cell.value)), make('span', 'spread', range));
   } else if (isText(cell)) {
     say(td, cell);
-  } else if (Number.isInteger(cell)) {
+  } else if (Number.isSafeInteger(cell)) {
     td.textContent = groupedNumber(cell);
   } else if (isNumber(cell)) {
     td.textContent = shortNumber(numberOf(cell));
@@ -33,8 +34,9 @@ function headOf(columns, isRight) {
   columns.forEach((column, c) => {
     const th = make('th', isRight[c] ? 'right' : '');
     th.scope = 'col';
-    say(th.appendChild(make('span')), column.name);
-    if (column.unit?.en) say(th.appendChild(make('span', 'unit')), column.unit);
+    onLanguage(() => {
+      th.textContent = column.unit?.en ? `${words(column.name)} (${words(column.unit)})` : words(column.name);
+    });
     row.append(th);
   });
   return make('thead', '', row);
