@@ -24,6 +24,7 @@ Experiment run_exercises(const ExperimentOptions& options) {
   add_parameter_counts(options, experiment);
   add_first_position(options, experiment);
   add_similarities(options, experiment);
+  add_matching_training(options, experiment);
   experiment.seen = {
       "64; a late mask, even renormalised, fails once the visible weights vanish; 4·D² parameters "
       "whatever the heads; itself and the prefix; one "

@@ -16,5 +16,7 @@ void add_parameter_counts(const ExperimentOptions& options, Experiment& experime
 void add_first_position(const ExperimentOptions& options, Experiment& experiment);
 /// Why is the dot product a good similarity?
 void add_similarities(const ExperimentOptions& options, Experiment& experiment);
+/// And do models learn with it as well as with other ways of matching?
+void add_matching_training(const ExperimentOptions& options, Experiment& experiment);
 
 }  // namespace qkv::lab

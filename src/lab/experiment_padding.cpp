@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "lab/experiment_padding_tables.h"
+#include "lab/experiment_padding_training.h"
 #include "lab/experiment_runs.h"
 #include "lab/text_style.h"
 
@@ -258,7 +259,7 @@ Experiment run_padding(const ExperimentOptions& options) {
   const PaddedBatch batch = draw_padded({.heads = 4, .tokens = 4}, options.seed);
   report(options, "the mask on each axis", 0.2);
   const std::vector<OutcomeRow> outcomes = measure_outcomes(batch);
-  report(options, "padding on the left and on the right", 0.6);
+  report(options, "padding on the left and on the right", 0.4);
   const std::vector<SideRow> sides = measure_sides(options.seed);
 
   Experiment experiment;
@@ -274,13 +275,13 @@ Experiment run_padding(const ExperimentOptions& options) {
       "with, and on where the padding is.\n"
       "Scores are filled by hand, as PyTorch's masked_fill does, and held against the library's "
       "mask. `qkv check` is shown the results "
-      "and asked what is wrong.",
+      "and asked what is wrong. Last, a model is trained with each mask.",
       "一批两个样本：第一个只有两个有效 token，被补齐到与第二个一样长。标志 [B,T] 应放在分数 "
       "[B,H,T,T] 的 key 轴上，即 [B,1,1,T]。写成 "
       "[B,T,1,1] 就落到 head 轴，写成 [B,1,T,1] 则落到 query "
       "轴。能不能被发现，取决于各个尺寸、填充用的数，以及补齐在哪一侧。\n"
       "这里像 PyTorch 的 masked_fill 那样手写填充，与本库的 mask 对照，再把结果交给 `qkv "
-      "check`，问它错在哪里。"};
+      "check`，问它错在哪里。最后用每种 mask 各训练一个模型。"};
   experiment.tables = {broadcast_table(broadcasts), cell_table(batch), outcome_table(outcomes),
                        side_table(sides)};
   experiment.heat_maps.push_back(weight_maps(batch));
@@ -289,6 +290,7 @@ Experiment run_padding(const ExperimentOptions& options) {
   for (Effect& effect : outcome_effects(batch, outcomes))
     experiment.effects.push_back(std::move(effect));
   experiment.effects.push_back(side_effect(sides));
+  add_padding_training(options, experiment);
   experiment.seen = {
       "With T = H the wrong axis hides whole heads and lets the others see padding; with a finite "
       "fill every usual check passes, and only "

@@ -10,6 +10,7 @@
 #include "lab/experiment_runs.h"
 #include "lab/experiment_scale_measure.h"
 #include "lab/experiment_scale_tables.h"
+#include "lab/experiment_scale_training.h"
 #include "lab/text_style.h"
 
 namespace qkv::lab {
@@ -54,7 +55,7 @@ std::vector<WidthRow> measure_widths(const ExperimentOptions& options) {
   const std::vector<Index> widths = widths_of(options);
   for (std::size_t i = 0; i < widths.size(); ++i) {
     report(options, fmt::format("variance of the logits, Dk = {}", widths[i]),
-           0.5 * static_cast<double>(i) / static_cast<double>(widths.size()));
+           0.25 * static_cast<double>(i) / static_cast<double>(widths.size()));
     rows.push_back(variances({}, widths[i], options));
   }
   return rows;
@@ -69,7 +70,7 @@ std::vector<DepartureRow> measure_departures(const ExperimentOptions& options) {
   for (const auto& [name, components] : kinds) {
     for (const Index width : {Index{64}, kLargestWidth}) {
       report(options, fmt::format("variance of the logits, {}, Dk = {}", name.english, width),
-             0.5 + 0.05 * static_cast<double>(rows.size()));
+             0.25 + 0.025 * static_cast<double>(rows.size()));
       rows.push_back({name, width, components.dot_variance(width) / static_cast<double>(width),
                       variances(components, width, options).scaled});
     }
@@ -100,7 +101,7 @@ std::vector<SaturationRow> measure_saturation(const ExperimentOptions& options) 
   const std::vector<Index> widths = widths_of(options);
   for (std::size_t i = 0; i < widths.size(); ++i) {
     report(options, fmt::format("the softmax and its gradient, Dk = {}", widths[i]),
-           0.8 + 0.2 * static_cast<double>(i) / static_cast<double>(widths.size()));
+           0.4 + 0.1 * static_cast<double>(i) / static_cast<double>(widths.size()));
     rows.push_back({widths[i], saturation(widths[i], 1.0, options),
                     saturation(widths[i], std::nullopt, options)});
   }
@@ -239,7 +240,8 @@ Experiment run_scale(const ExperimentOptions& options) {
       "Then the assumptions are broken one by one, to see what the division does not mend.\n"
       "Beside it, what large logits do: how even the weights are, how large the largest of them "
       "is, and how much gradient "
-      "comes through the softmax. Numbers are means over three seeds.",
+      "comes through the softmax. Numbers are means over three seeds. Last, a model of one head is "
+      "trained with and without the division.",
       "logit 是 query 与 key 的点积，共 Dk 项。若各分量独立、均值为 0、方差为 1，每一项的方差是 "
       "1，总和的方差就是 Dk；除以 √Dk "
       "后回到 1。这里从 1 维到 1024 维实际抽样并测量：每个 logit 取自只有一个 key 的注意力的 "
@@ -254,6 +256,7 @@ Experiment run_scale(const ExperimentOptions& options) {
   experiment.effects = variance_effects(rows, departures);
   for (Effect& effect : saturation_effects(saturated.back()))
     experiment.effects.push_back(std::move(effect));
+  add_scale_training(options, experiment);
   experiment.seen = {
       "The variance of q·k grows as Dk, and 1/√Dk holds it at 1 – for components that are as the "
       "theory assumes; without "

@@ -25,8 +25,9 @@ const lab::Experiment& exercises() {
 TEST(ExercisesExperiment, IsWellFormedAndHolds) {
   test::expect_well_formed(exercises());
   test::expect_effects(
-      exercises(), {"head_width_is_64", "late_sums_below_one", "renormalising_fails",
-                    "heads_cost_no_parameters", "first_position_sees_itself", "cosine_is_bounded"});
+      exercises(),
+      {"head_width_is_64", "late_sums_below_one", "renormalising_fails", "heads_cost_no_parameters",
+       "first_position_sees_itself", "cosine_is_bounded", "dot_product_learns"});
 }
 
 TEST(ExercisesExperiment, ShapesOfTheLesson) {

@@ -28,7 +28,8 @@ TEST(PaddingExperiment, IsWellFormedAndHolds) {
   test::expect_effects(padding(),
                        {"error_where_t_is_not_h", "silent_where_t_is_h", "grows_where_one_head",
                         "head_axis_hides_heads", "infinity_makes_nan", "finite_fill_hides_the_bug",
-                        "query_axis_sees_padding", "check_names_it", "causal_hides_the_bug"});
+                        "query_axis_sees_padding", "check_names_it", "causal_hides_the_bug",
+                        "loss_falls_all_the_same"});
 }
 
 TEST(PaddingExperiment, Broadcasts) {

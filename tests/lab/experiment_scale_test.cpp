@@ -22,8 +22,9 @@ const lab::Experiment& scale() {
 
 TEST(ScaleExperiment, IsWellFormedAndHolds) {
   test::expect_well_formed(scale());
-  test::expect_effects(scale(), {"variance_is_dk", "variance_is_one", "assumptions_matter",
-                                 "softmax_saturates", "gradient_vanishes"});
+  test::expect_effects(
+      scale(), {"variance_is_dk", "variance_is_one", "assumptions_matter", "softmax_saturates",
+                "gradient_vanishes", "training_needs_the_scale"});
 }
 
 TEST(ScaleExperiment, VarianceIsDkAndOne) {
