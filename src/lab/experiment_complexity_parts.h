@@ -39,8 +39,8 @@ Index crossover(const BlockSizes& sizes, Linear linear) {
 
 /// What is counted: operations and bytes by part, and where they cross.
 void add_costs(const ExperimentOptions& options, Experiment& experiment);
-/// What is measured beside that: seconds by part over T.
-void add_part_times(const ExperimentOptions& options, Experiment& experiment);
+/// What is measured beside that: seconds by part over T. Where the clock says that they cross.
+Text add_part_times(const ExperimentOptions& options, Experiment& experiment);
 /// Forward and backward with the probabilities in memory, and in tiles.
 void add_training_memory(const ExperimentOptions& options, Experiment& experiment);
 /// A token decoded with a KV cache, and with everything computed again.

@@ -153,7 +153,7 @@ Text crossover_found(const std::vector<PartTimes>& rows) {
 
 }  // namespace
 
-void add_part_times(const ExperimentOptions& options, Experiment& experiment) {
+Text add_part_times(const ExperimentOptions& options, Experiment& experiment) {
   const Index longest = options.quick ? 2048 : 8192;
   std::vector<PartTimes> rows;
   for (Index tokens = 64; tokens <= longest; tokens *= 2) {
@@ -163,14 +163,7 @@ void add_part_times(const ExperimentOptions& options, Experiment& experiment) {
   }
   experiment.tables.push_back(time_table(rows));
   experiment.charts.push_back(time_chart(rows));
-  const PartTimes& first = rows.front();
-  const PartTimes& last = rows.back();
-  experiment.effects.push_back(
-      {"times_follow",
-       {"What is counted shows in the clock: attention's part of the time grows with T.",
-        "运算量的规律在耗时上也看得到：注意力的时间占比随 T 增长。"},
-       crossover_found(rows),
-       first.attention / first.total() < last.attention / last.total()});
+  return crossover_found(rows);
 }
 
 }  // namespace qkv::lab

@@ -54,26 +54,6 @@ std::vector<OutcomeRow> measure_outcomes(const PaddedBatch& batch) {
   return rows;
 }
 
-/// The error of leaving the padding mask out, in rows of valid tokens of the first sample.
-double error_without_mask(const PaddedBatch& batch, bool causal) {
-  const AttentionResults right = attend_padded(batch, causal);
-  PaddedBatch unmasked = batch;
-  std::ranges::fill(unmasked.padding.elements(), false);
-  const AttentionResults got = attend_padded(unmasked, causal);
-  double worst = 0;
-  double largest = 0;
-  for (Index h = 0; h < batch.heads; ++h) {
-    for (Index t = 0; t < batch.tokens; ++t) {
-      if (batch.padding(0, t)) continue;
-      for (Index d = 0; d < batch.value.shape(3); ++d) {
-        worst = std::max(worst, std::fabs(got.context(0, h, t, d) - right.context(0, h, t, d)));
-        largest = std::max(largest, std::fabs(right.context(0, h, t, d)));
-      }
-    }
-  }
-  return worst / largest;
-}
-
 std::vector<SideRow> measure_sides(std::uint64_t seed) {
   std::vector<SideRow> rows;
   for (const bool causal : {false, true}) {

@@ -206,4 +206,11 @@ PaddingOutcome outcome(const PaddedBatch& batch, PaddingForm form, double fill, 
   return result;
 }
 
+double error_without_mask(const PaddedBatch& batch, bool causal) {
+  PaddedBatch unmasked = batch;
+  std::ranges::fill(unmasked.padding.elements(), false);
+  const AttentionResults right = attend_padded(batch, causal);
+  return context_gap(batch, 0, attend_padded(unmasked, causal).context, right.context).relative();
+}
+
 }  // namespace qkv::lab

@@ -72,4 +72,7 @@ struct PaddingOutcome {
 PaddingOutcome outcome(const PaddedBatch& batch, PaddingForm form, double fill,
                        bool causal = false);
 
+/// The error of leaving the padding mask out, in rows of valid tokens of the first sample.
+double error_without_mask(const PaddedBatch& batch, bool causal);
+
 }  // namespace qkv::lab
