@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <stdexcept>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "model/changed_attention.h"

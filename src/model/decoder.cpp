@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <stdexcept>
 #include <string_view>
+#include <utility>
 
 #include "model/decoder_parts.h"
 #include "model/parameter_list.h"

@@ -1,8 +1,10 @@
 // The parameters of a decoder, or their gradients, as a list of names and elements.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "model/decoder.h"

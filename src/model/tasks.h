@@ -33,7 +33,8 @@ enum class PaddingSide : std::uint8_t { Left, Right };
 struct RecallPadding {
   PaddingSide side = PaddingSide::Left;
   Index fewest_pairs = 1;  ///< each sequence draws how many it has
-  /// Padding holds pairs that look like the others, and contradict them; else a token of its own.
+  /// Padding holds pairs that look like the others, and contradict them; else a token of its own. A model with positions
+  /// learns which side they come from, so that only one without them is misled.
   bool misleading = false;
 };
 

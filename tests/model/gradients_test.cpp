@@ -78,7 +78,9 @@ std::vector<DecoderCase> decoder_cases() {
   };
   add_changed("Prefix", {.mask = Mask::prefix_causal({2})});
   add_changed("Scale", {.scale = 0.7});
+  // Short rows of two elements bend so much that differences would need smaller steps.
   add_changed("Cosine", {.matching = Matching::Cosine});
+  cases.back().options.head_width = 8;
   add_changed("Additive", {.matching = Matching::Additive});
   for (const bool biased : {false, true}) {
     for (const Tying tying : {Tying::QueryIsKey, Tying::KeyIsValue}) {
@@ -123,7 +125,7 @@ class DecoderGradientTest : public testing::TestWithParam<DecoderCase> {
 TEST_P(DecoderGradientTest, AgreeWithFiniteDifferences) {
   const DecoderGradients<double> expected = gradients();
   const auto list = expected.list(decoder.options());
-  constexpr double kStep = 1e-3;
+  constexpr double kStep = 2e-4;
   const auto parameters = decoder.parameters();
   ASSERT_EQ(list.size(), parameters.size());
   for (std::size_t p = 0; p < list.size(); ++p) {
