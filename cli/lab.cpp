@@ -206,8 +206,9 @@ Command add_lab_command(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--text", options->experiment.text_file,
                       "A text to train on, in place of the one that comes with the program");
-  command->add_option("--inject", options->experiment.inject,
-                      "A class of bugs (see qkv check --list), such as M2, for the experiments that train");
+  command->add_option(
+      "--inject", options->experiment.inject,
+      "A class of bugs (see qkv check --list), such as M2, for the experiments that train");
   command->add_option("--out", options->out,
                       "A folder for the page (index.html) and its numbers (results.json)");
   command->add_flag("--json", options->json, "Everything as JSON instead");

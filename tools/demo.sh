@@ -30,3 +30,6 @@ if [[ ${QKV_TORCH:-AUTO} != OFF ]]; then
   show "Held against PyTorch's own attention" \
     build/qkv align --require-peers
 fi
+show 'The lesson, experiment by experiment, and a page to look at them' \
+  build/qkv lab all --quick --out build/lab
+printf '\nThe page, for a browser: file://%s\n' "$PWD/build/lab/index.html"

@@ -12,6 +12,7 @@ packages=(
   cmake g++ ninja-build pkg-config
   libcairo2-dev libcli11-dev libfmt-dev libgmock-dev libgtest-dev libhwy-dev libjs-chart.js
   libzip-dev nlohmann-json3-dev
+  chromium
 )
 ci_packages=(clang clang-tidy libbenchmark-dev libomp-dev llvm)
 

@@ -139,7 +139,9 @@ void append(Lines& lines, Lines more) {
 void append_table(const Table& table, const TextStyle& style, Lines& lines) {
   std::vector<PrintedColumn> columns;
   for (std::size_t c = 0; c < table.columns.size(); ++c) columns.push_back(print_column(table, c));
-  lines.push_back(std::string(kIndent, ' ') + bold(style, table.title.english));
+  for (const std::string& line : wrap(table.title.english, style.width - kIndent)) {
+    lines.push_back(std::string(kIndent, ' ') + bold(style, line));
+  }
   for (const Block& block : blocks_of(columns, style.width)) {
     lines.emplace_back();
     for (const std::string& line :
@@ -153,25 +155,26 @@ void append_table(const Table& table, const TextStyle& style, Lines& lines) {
   lines.emplace_back();
 }
 
-/// Wrapped, with `indent` columns of which the first line's `mark` takes its part.
-void append_words(std::string_view mark, std::string_view text, std::size_t indent,
-                  const TextStyle& style, Lines& lines) {
-  const std::size_t first = lines.size();
+void append_words(std::string_view text, std::size_t indent, const TextStyle& style, Lines& lines) {
   for (const std::string& line : wrap(text, style.width - indent)) {
     lines.push_back(std::string(indent, ' ') + line);
   }
-  if (lines.size() > first) lines[first].replace(0, display_width(mark), mark);
 }
 
 void append_effect(const Effect& effect, const TextStyle& style, Lines& lines) {
-  append_words(effect.holds ? "  ✓" : "  ✗", effect.claim.english, 4, style, lines);
-  append_words("", effect.found.english, 4, style, lines);
+  constexpr std::size_t kBesideMark = kIndent + 2;
+  const std::size_t first = lines.size();
+  append_words(effect.claim.english, kBesideMark, style, lines);
+  if (lines.size() > first) {
+    lines[first].replace(kIndent, 1, effect.holds ? good(style, "✓") : bad(style, "✗"));
+  }
+  append_words(effect.found.english, kBesideMark, style, lines);
 }
 
 void append_paragraphs(std::string_view text, const TextStyle& style, Lines& lines) {
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());
-    append_words("", text.substr(0, end), kIndent, style, lines);
+    append_words(text.substr(0, end), kIndent, style, lines);
     if (end > 0) lines.emplace_back();
     text.remove_prefix(std::min(end + 1, text.size()));
   }
@@ -188,7 +191,7 @@ std::string experiment_text(const Experiment& experiment, const TextStyle& style
   for (const Table& table : experiment.tables) append_table(table, style, lines);
   for (const Effect& effect : experiment.effects) append_effect(effect, style, lines);
   if (!experiment.effects.empty()) lines.emplace_back();
-  append_words("", "Seen: " + experiment.seen.english, kIndent, style, lines);
+  append_words("Seen: " + experiment.seen.english, kIndent, style, lines);
   lines.emplace_back();
 
   std::string text;

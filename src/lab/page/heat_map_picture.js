@@ -1,7 +1,8 @@
 // A heat map on a canvas: one number a cell, queries down, keys across.
 
 const FONT = '11px system-ui, sans-serif';
-const LARGEST_CELL = 34;
+const LARGEST_CELL = 46;
+const CELL_WITH_NUMBER = 36;
 const SMALLEST_CELL = 2;
 const ROOM_FOR_LABEL = 11; // pixels of a cell that its label needs
 
@@ -36,6 +37,7 @@ function heatScale(numbers) {
       if (Number.isNaN(value)) return color('heat-nan');
       return between(stops, hasNegative ? (value / reach + 1) / 2 : value / reach);
     },
+    isStrong: (value) => Number.isNaN(value) || Math.abs(value) > 0.55 * reach,
   };
 }
 
@@ -90,13 +92,20 @@ class HeatMapPicture {
     const value = map.values[row * map.columns + column];
     context.fillStyle = look.scale.colorOf(value);
     context.fillRect(x, y, cell - gap, cell - gap);
-    if (Number.isNaN(value) && cell >= 24) {
-      context.fillStyle = color('paper');
-      context.textAlign = 'center';
-      context.textBaseline = 'middle';
-      context.fillText('NaN', x + cell / 2, y + cell / 2);
-    }
-    if (look.hatched && !map.seen(row, column)) this.hatch(x, y, cell - gap);
+    const isHidden = !map.seen(row, column);
+    if (look.hatched && isHidden) this.hatch(x, y, cell - gap);
+    if (cell >= CELL_WITH_NUMBER && !(isHidden && value === 0)) this.drawNumber(value, x + cell / 2, y + cell / 2, look.scale);
+  }
+
+  /** In the ink that stands out, where it fits. */
+  drawNumber(value, x, y, scale) {
+    const { context } = this;
+    const text = shortNumber(Number(value.toPrecision(2)));
+    if (context.measureText(text).width > this.cell - 4) return;
+    context.textAlign = 'center';
+    context.textBaseline = 'middle';
+    context.fillStyle = color(scale.isStrong(value) ? 'heat-ink-strong' : 'heat-ink');
+    context.fillText(text, x, y);
   }
 
   hatch(x, y, size) {

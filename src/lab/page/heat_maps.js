@@ -212,9 +212,9 @@ class HeatMapFigure {
     const strip = make('span', 'strip');
     const stops = scale.stops.map((stop) => `rgb(${stop.join(' ')})`);
     strip.style.background = `linear-gradient(to right, ${stops.join(', ')})`;
-    const parts = [make('span', '', shortNumber(scale.from)), strip, make('span', '', shortNumber(scale.to))];
-    if (scale.hasOthers) parts.push(make('span', 'swatch nan'), make('span', '', 'NaN'));
-    if (this.hatched) parts.push(make('span', 'swatch hatched'), make('span', '', words(UI.hidden)));
+    const parts = [make('span', '', shortNumber(scale.from), strip, shortNumber(scale.to))];
+    if (scale.hasOthers) parts.push(make('span', '', make('span', 'swatch nan'), 'NaN'));
+    if (this.hatched) parts.push(make('span', '', make('span', 'swatch hatched'), words(UI.hidden)));
     this.legend.replaceChildren(...parts);
   }
 }

@@ -5,7 +5,7 @@ const results = JSON.parse(document.getElementById('results').textContent);
 function paragraphs(text) {
   const box = make('div', 'prose');
   onLanguage(() => {
-    box.replaceChildren(...words(text).split(/\n+/).map((part) => make('p', '', part)));
+    box.replaceChildren(...words(text).split(/\n+/).map((part) => make('p', '', ...sentence(part))));
   });
   return box;
 }
@@ -15,7 +15,8 @@ function buildEffects(effects) {
   for (const effect of effects) {
     const mark = make('span', effect.holds ? 'mark good' : 'mark bad', effect.holds ? '✓ ' : '✗ ');
     mark.append(say(make('span'), effect.holds ? UI.holds : UI.fails));
-    const item = make('li', '', mark, say(make('p', 'claim'), effect.claim), say(make('p', 'found'), effect.found));
+    const item = make('li', '', mark, saySentence(make('p', 'claim'), effect.claim),
+      saySentence(make('p', 'found'), effect.found));
     item.dataset.key = effect.key;
     list.append(item);
   }
@@ -37,7 +38,7 @@ function buildExperiment(experiment) {
   if (experiment.effects.length > 0) {
     section.append(say(make('h3'), UI.effects), buildEffects(experiment.effects));
   }
-  section.append(make('aside', 'seen', say(make('strong'), UI.seen), say(make('p'), experiment.seen)));
+  section.append(make('aside', 'seen', say(make('strong'), UI.seen), saySentence(make('p'), experiment.seen)));
   return section;
 }
 

@@ -4,6 +4,8 @@ const isSpread = (cell) => cell !== null && typeof cell === 'object' && 'value' 
 const isText = (cell) => cell !== null && typeof cell === 'object' && 'en' in cell;
 const isSpecial = (cell) => typeof cell === 'string' && Object.hasOwn(SPECIAL, cell);
 const isNumber = (cell) => typeof cell === 'number' || isSpread(cell) || isSpecial(cell);
+/** A number with its unit, "3.84 %", or the dash of one that is not there. */
+const isQuantity = (cell) => typeof cell === 'string' && /^([−-]?[\d.,]+(e[−-]?\d+)?( \S{1,4})?|–)$/.test(cell);
 
 function fillCell(td, cell) {
   if (isSpread(cell)) {
@@ -44,7 +46,7 @@ function headOf(columns, isRight) {
 
 function buildTable(table) {
   const isRight = table.columns.map(
-    (column) => table.rows.length > 0 && table.rows.every((row) => isNumber(row[column.key])));
+    (column) => table.rows.length > 0 && table.rows.every(({ [column.key]: cell }) => isNumber(cell) || isQuantity(cell)));
   const body = make('tbody');
   for (const row of table.rows) {
     const tr = make('tr');

@@ -42,17 +42,17 @@ const UI = {
   shown: { en: 'Shown', zh: '显示' },
   beside: { en: 'Beside it', zh: '对照' },
   nothing: { en: 'nothing', zh: '无' },
-  mask: { en: 'Hatch what the mask hides', zh: '用斜线标出被掩码遮住的格' },
-  hidden: { en: 'hidden by the mask', zh: '被掩码遮住' },
-  query: { en: 'query', zh: '查询' },
-  key: { en: 'key', zh: '键' },
+  mask: { en: 'Hatch what the mask hides', zh: '用斜线标出被 mask 遮住的格' },
+  hidden: { en: 'hidden by the mask', zh: '被 mask 遮住' },
+  query: { en: 'query', zh: 'query' },
+  key: { en: 'key', zh: 'key' },
   map_keys: {
     en: 'Heat map, queries down, keys across. Arrow keys move from cell to cell.',
-    zh: '热图：纵向为查询，横向为键。用方向键在格子间移动。',
+    zh: '热力图：纵向为 query，横向为 key。用方向键在格子间移动。',
   },
   map_hint: {
     en: 'Point at a cell, or focus a map and use the arrow keys.',
-    zh: '把指针移到格子上，或选中热图后用方向键。',
+    zh: '把指针移到格子上，或选中热力图后用方向键。',
   },
   predict: { en: 'Predict first', zh: '先预测' },
   reveal: { en: 'Show the maps', zh: '揭晓' },
@@ -81,6 +81,15 @@ function say(element, text, attribute) {
     if (attribute) element.setAttribute(attribute, words(text));
     else element.textContent = words(text);
   });
+  return element;
+}
+
+/** A sentence in which `commands` are marked. */
+function sentence(text) {
+  return text.split('`').map((part, i) => (i % 2 === 1 ? make('code', '', part) : part));
+}
+function saySentence(element, text) {
+  onLanguage(() => element.replaceChildren(...sentence(words(text))));
   return element;
 }
 
