@@ -58,7 +58,8 @@ std::vector<CausalRow> measure(const ExperimentOptions& options) {
         kind.name, setup_of(task, kind.bug, options.quick), options.quick ? 1 : 2, options,
         {fmt::format("causal mask {}", kind.name.english), done / 3, (done + 0.9) / 3});
     const Decoder<float>& decoder = variant.runs.front().decoder;
-    CausalRow row{kind.name, {}, 0, 0, {}, {}};
+    CausalRow row;
+    row.name = kind.name;
     row.as_used = evaluate(with_changes(decoder, {}), task, 16, 4).loss;
     row.text = written_text(decoder, options.seed);
     row.in_words = part_in_words(row.text, corpus);

@@ -57,7 +57,7 @@ TEST(LabRun, LeavesNothingHalfWrittenOnAFullDisk) {
   // A file of more than 8 blocks cannot be written, as where the disk is full.
   ProcessRequest request;
   request.arguments = {"/bin/sh",   "-c",    R"(ulimit -f 8; trap '' XFSZ; exec "$0" "$@")",
-                       QKV_COMMAND, "lab",   "scale",
+                       QKV_COMMAND, "lab",   "mask",
                        "--quick",   "--out", folder.file("page")};
   request.error_file = folder.file("errors");
   EXPECT_EQ(run_process(request, [](const std::string&) {}), 2);
