@@ -49,7 +49,7 @@ Mask position_rules(const BlockAttentionOptions& options) {
   const AttentionChange& change = options.change;
   if (has(change, AttentionBug::CausalDropped)) return {};
   if (change.mask) return *change.mask;
-  const Mask causal = Mask::causal(
+  Mask causal = Mask::causal(
       has(change, AttentionBug::CausalOffByOne) ? std::optional(Corner::at({1})) : std::nullopt);
   if (!options.window) return causal;
   const Index left = *options.window - (has(change, AttentionBug::WindowOffByOne) ? 0 : 1);

@@ -96,19 +96,23 @@ BlockParameters<T> run_block_backward(const BlockOptions& options,
   return gradients;
 }
 
-#define QKV_INSTANTIATE_BLOCK(T)                                                                 \
-  template std::pair<Tensor<T, 3>, MlpResult<T>> run_mlp(const MlpParameters<T>&,                \
-                                                         const Tensor<T, 3>&, double);           \
-  template std::pair<Tensor<T, 3>, BlockResult<T>> run_block(                                    \
-      const BlockOptions&, const BlockParameters<T>&, Tensor<T, 3>,                              \
-      const std::optional<Tensor<bool, 2>>&, ReturnWeights);                                     \
-  template BlockParameters<T> run_block_backward(const BlockOptions&, const BlockParameters<T>&, \
-                                                 const std::optional<Tensor<bool, 2>>&,          \
-                                                 const BlockResult<T>&, Tensor<T, 3>&);
-
-QKV_INSTANTIATE_BLOCK(double)
-QKV_INSTANTIATE_BLOCK(float)
-
-#undef QKV_INSTANTIATE_BLOCK
+template std::pair<Tensor<double, 3>, MlpResult<double>> run_mlp(const MlpParameters<double>&,
+                                                                 const Tensor<double, 3>&, double);
+template std::pair<Tensor<double, 3>, BlockResult<double>> run_block(
+    const BlockOptions&, const BlockParameters<double>&, Tensor<double, 3>,
+    const std::optional<Tensor<bool, 2>>&, ReturnWeights);
+template BlockParameters<double> run_block_backward(const BlockOptions&,
+                                                    const BlockParameters<double>&,
+                                                    const std::optional<Tensor<bool, 2>>&,
+                                                    const BlockResult<double>&, Tensor<double, 3>&);
+template std::pair<Tensor<float, 3>, MlpResult<float>> run_mlp(const MlpParameters<float>&,
+                                                               const Tensor<float, 3>&, double);
+template std::pair<Tensor<float, 3>, BlockResult<float>> run_block(
+    const BlockOptions&, const BlockParameters<float>&, Tensor<float, 3>,
+    const std::optional<Tensor<bool, 2>>&, ReturnWeights);
+template BlockParameters<float> run_block_backward(const BlockOptions&,
+                                                   const BlockParameters<float>&,
+                                                   const std::optional<Tensor<bool, 2>>&,
+                                                   const BlockResult<float>&, Tensor<float, 3>&);
 
 }  // namespace qkv

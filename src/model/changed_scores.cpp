@@ -130,14 +130,12 @@ void weigh_backward(const ChangedAttention& options, const ChangedMask& mask, co
   }
 }
 
-#define QKV_INSTANTIATE_CHANGED_SCORES(T)                                                     \
-  template void weigh(const ChangedAttention&, const ChangedMask&, const HeadIndex&, T*, T*); \
-  template void weigh_backward(const ChangedAttention&, const ChangedMask&, const HeadIndex&, \
-                               const T*, T*);
-
-QKV_INSTANTIATE_CHANGED_SCORES(double)
-QKV_INSTANTIATE_CHANGED_SCORES(float)
-
-#undef QKV_INSTANTIATE_CHANGED_SCORES
+template void weigh(const ChangedAttention&, const ChangedMask&, const HeadIndex&, double*,
+                    double*);
+template void weigh_backward(const ChangedAttention&, const ChangedMask&, const HeadIndex&,
+                             const double*, double*);
+template void weigh(const ChangedAttention&, const ChangedMask&, const HeadIndex&, float*, float*);
+template void weigh_backward(const ChangedAttention&, const ChangedMask&, const HeadIndex&,
+                             const float*, float*);
 
 }  // namespace qkv
