@@ -43,8 +43,9 @@ struct RecallOptions {
   Index values = 16;
   Index pairs = 8;    ///< keys of a sequence differ
   Index queries = 1;  ///< each of a key of the sequence
-  /// A pair is one token, so that one layer can find it; else its key and its value follow each other.
-  bool joined = false;
+  /// A pair is one token, so that one layer can find it. Else its key and its value follow each other: two layers could find
+  /// that, but stay for thousands of steps where all values of the sequence are equally likely.
+  bool joined = true;
   std::optional<RecallPadding> padding = std::nullopt;
 };
 /// Associative recall: pairs of a key and a value, then queries, whose targets are their values. Queries come last, after left

@@ -9,7 +9,6 @@
 
 #include "model/attention.h"
 #include "model/changed_attention.h"
-#include "tests/cases/attention_cases.h"
 #include "tests/model/model_data.h"
 
 namespace qkv {

@@ -28,7 +28,7 @@ Evaluation learn(const Task& task, const Setting& setting) {
 }
 
 Task joined_recall(bool padded) {
-  RecallOptions options{.keys = 8, .values = 8, .pairs = 6, .queries = 4, .joined = true};
+  RecallOptions options{.keys = 8, .values = 8, .pairs = 6, .queries = 4};
   if (padded) options.padding = RecallPadding{.fewest_pairs = 2, .misleading = true};
   return recall_task(options);
 }

@@ -32,9 +32,9 @@ bool equal(const TokenBatch& a, const TokenBatch& b) {
 }
 
 std::vector<Task> all_tasks() {
-  return {copy_task(), recall_task(),
-          recall_task({.joined = true, .padding = RecallPadding{.misleading = true}}),
-          induction_task(), text_task(default_text(), 16)};
+  return {copy_task(), recall_task({.joined = false}),
+          recall_task({.padding = RecallPadding{.misleading = true}}), induction_task(),
+          text_task(default_text(), 16)};
 }
 
 TEST(Tasks, TheSeedDeterminesTheBatches) {
@@ -165,14 +165,15 @@ TEST_P(RecallTaskTest, PaddingHoldsWhatItShould) {
 
 INSTANTIATE_TEST_SUITE_P(
     Options, RecallTaskTest,
-    testing::Values(RecallOptions{}, RecallOptions{.queries = 3, .joined = true},
-                    RecallOptions{.pairs = 4, .padding = RecallPadding{}},
+    testing::Values(RecallOptions{.joined = false}, RecallOptions{.queries = 3},
+                    RecallOptions{.pairs = 4, .joined = false, .padding = RecallPadding{}},
                     RecallOptions{.pairs = 4,
+                                  .joined = false,
                                   .padding = RecallPadding{.side = PaddingSide::Right,
                                                            .fewest_pairs = 2,
                                                            .misleading = true}},
-                    RecallOptions{
-                        .pairs = 4, .joined = true, .padding = RecallPadding{.misleading = true}}),
+                    RecallOptions{.pairs = 4, .padding = RecallPadding{}},
+                    RecallOptions{.pairs = 4, .padding = RecallPadding{.misleading = true}}),
     [](const auto& test) { return std::to_string(test.index); });
 
 TEST(InductionTask, TargetsFollowWhatTheSequenceRepeats) {
