@@ -205,10 +205,9 @@ Experiment run_causal(const ExperimentOptions& options) {
       "不行？改动一个 token 会不会影响它前面的位置？最后一问无需训练、也无需阈值：答案必须恰好是 "
       "0。"};
   experiment.tables = {loss_table(rows), influence_table(rows)};
-  std::vector<TrainedVariant> variants;
-  for (const CausalRow& row : rows) variants.push_back(row.variant);
-  experiment.charts.push_back(loss_chart(
-      "loss", {"Held-out loss, each with its own mask", "留出集损失，各用自己的 mask"}, variants));
+  experiment.charts.push_back(
+      loss_chart("loss", {"Held-out loss, each with its own mask", "留出集损失，各用自己的 mask"},
+                 rows, &CausalRow::variant));
   experiment.heat_maps.push_back(influence_maps(rows));
   experiment.effects = effects_of(rows);
   experiment.seen = {

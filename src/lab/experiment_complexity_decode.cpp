@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <span>
 #include <utility>
 
 #include "lab/experiment_complexity_parts.h"
@@ -103,8 +103,9 @@ DecodeRow measure(const MultiHeadAttention<float>& module, Index length,
   row.length = length;
   const Tensor<float, 3> cached = decoder.step(last);
   const MultiHeadAttentionResult<float> again = forward(all);
-  row.same_bits =
-      std::memcmp(cached.data(), &again.output(0, length - 1, 0), kModelWidth * sizeof(float)) == 0;
+  const std::span<const float> last_row(&again.output(0, length - 1, 0),
+                                        static_cast<std::size_t>(kModelWidth));
+  row.same_bits = std::ranges::equal(std::as_bytes(cached.elements()), std::as_bytes(last_row));
   const auto n = static_cast<double>(length);
   const auto d = static_cast<double>(kModelWidth);
   row.read_bytes = 2 * n * d * sizeof(float);

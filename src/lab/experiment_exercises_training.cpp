@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "lab/experiment_exercises_parts.h"
@@ -70,9 +71,9 @@ void add_matching_training(const ExperimentOptions& options, Experiment& experim
                           variant.loss(), variant.accuracy()});
   }
   experiment.tables.push_back(std::move(table));
-  experiment.charts.push_back(
-      loss_chart("matching_loss",
-                 {"Held-out loss by the way of matching", "各匹配方式的留出集损失"}, variants));
+  experiment.charts.push_back(loss_chart(
+      "matching_loss", {"Held-out loss by the way of matching", "各匹配方式的留出集损失"}, variants,
+      std::identity()));
   const auto right = [&](std::size_t i) { return percent(variants[i].accuracy().value); };
   const auto loss = [&](std::size_t i) { return short_number(variants[i].loss().value); };
   experiment.effects.push_back(

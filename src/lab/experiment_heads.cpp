@@ -182,9 +182,8 @@ Experiment run_heads(const ExperimentOptions& options) {
       "含随机种子间的范围）、参数量，以及"
       "受宽度限制的单头分数矩阵的秩。"};
   experiment.tables.push_back(head_table(rows));
-  std::vector<TrainedVariant> variants;
-  for (const HeadRow& row : rows) variants.push_back(row.variant);
-  experiment.charts.push_back(loss_chart("loss", {"Held-out loss", "留出集损失"}, variants));
+  experiment.charts.push_back(
+      loss_chart("loss", {"Held-out loss", "留出集损失"}, rows, &HeadRow::variant));
   experiment.charts.push_back(by_heads("loss_by_heads",
                                        {"held-out loss after training", "训练后的留出集损失"}, rows,
                                        [](const HeadRow& row) { return row.variant.loss(); }));

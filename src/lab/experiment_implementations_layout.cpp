@@ -104,6 +104,7 @@ std::vector<LayoutResult> measure_all(const ExperimentOptions& options) {
        head_major[2].view()}};
   const Tensor<float, 4> expected = run(layouts[0], engine_options(options));
   std::vector<LayoutResult> results;
+  results.reserve(layouts.size());
   for (const Layout& layout : layouts) results.push_back(measure(layout, expected, options));
   return results;
 }

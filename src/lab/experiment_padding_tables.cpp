@@ -19,7 +19,7 @@ Text form_name(PaddingForm form) {
   }
 }
 
-Text with_fill(Text name, double fill) {
+Text with_fill(const Text& name, double fill) {
   const char* filled = std::isinf(fill) ? "−∞" : "−1e9";
   return {name.english + ", " + filled, name.chinese + "，" + filled};
 }

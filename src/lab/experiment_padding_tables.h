@@ -12,7 +12,7 @@ namespace qkv::lab {
 /// "on the head axis, [B,T,1,1]"
 Text form_name(PaddingForm form);
 /// "…, −1e9"
-Text with_fill(Text name, double fill);
+Text with_fill(const Text& name, double fill);
 
 /// What became of a mask of T flags on scores of H heads.
 struct BroadcastRow {

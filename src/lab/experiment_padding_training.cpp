@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -116,7 +117,7 @@ void add_padding_training(const ExperimentOptions& options, Experiment& experime
   experiment.tables.push_back(training_table(variants));
   experiment.charts.push_back(loss_chart(
       "training_loss", {"Held-out loss, each with its own mask", "留出集损失，各用自己的 mask"},
-      variants));
+      variants, std::identity()));
   experiment.effects.push_back(training_effect(variants));
 }
 

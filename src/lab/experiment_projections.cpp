@@ -220,9 +220,8 @@ Experiment run_projections(const ExperimentOptions& options) {
       "token），再问其中四个键的值。分别用三个独立投影、"
       "W_q = W_k、W_k = W_v 训练，头有宽有窄，并取多个随机种子。"};
   experiment.tables.push_back(recall_table(rows));
-  std::vector<TrainedVariant> variants;
-  for (const ProjectionRow& row : rows) variants.push_back(row.variant);
-  experiment.charts.push_back(loss_chart("loss", {"Held-out loss", "留出集损失"}, variants));
+  experiment.charts.push_back(
+      loss_chart("loss", {"Held-out loss", "留出集损失"}, rows, &ProjectionRow::variant));
   experiment.heat_maps.push_back(recall_maps(rows, task, options.seed));
   experiment.effects = effects_of(rows);
   experiment.seen = {

@@ -161,11 +161,9 @@ Effect training_effect(const std::vector<ScaleRow>& rows) {
 void add_scale_training(const ExperimentOptions& options, Experiment& experiment) {
   const std::vector<ScaleRow> rows = measure(options);
   experiment.tables.push_back(training_table(rows));
-  std::vector<TrainedVariant> variants;
-  for (const ScaleRow& row : rows) variants.push_back(row.variant);
   experiment.charts.push_back(loss_chart(
       "training_loss", {"Held-out loss, with and without the scale", "缩放与不缩放的留出集损失"},
-      variants));
+      rows, &ScaleRow::variant));
   experiment.charts.push_back(gradient_chart(rows));
   experiment.effects.push_back(training_effect(rows));
 }

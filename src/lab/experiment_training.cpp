@@ -25,23 +25,9 @@ DecoderOptions injected(DecoderOptions decoder, const ExperimentOptions& options
 
 Measured of_runs(const std::vector<TrainedRun>& runs, double Evaluation::*number) {
   std::vector<double> values;
+  values.reserve(runs.size());
   for (const TrainedRun& run : runs) values.push_back(run.last().*number);
   return over_seeds(values);
-}
-
-Series loss_series(const TrainedVariant& variant) {
-  Series series{variant.name, {}, {}, {}, {}};
-  for (std::size_t i = 0; i < variant.runs.front().history.held_out.size(); ++i) {
-    std::vector<double> losses;
-    for (const TrainedRun& run : variant.runs)
-      losses.push_back(run.history.held_out[i].evaluation.loss);
-    const Measured loss = over_seeds(losses);
-    series.x.push_back(static_cast<double>(variant.runs.front().history.held_out[i].step));
-    series.y.push_back(loss.value);
-    series.low.push_back(loss.low.value_or(loss.value));
-    series.high.push_back(loss.high.value_or(loss.value));
-  }
-  return series;
 }
 
 }  // namespace
@@ -94,14 +80,27 @@ TrainedVariant train_variant(Text name, const TrainingSetup& setup, int seed_cou
   return variant;
 }
 
-Chart loss_chart(std::string key, Text title, const std::vector<TrainedVariant>& variants) {
-  Chart chart{std::move(key),
-              std::move(title),
-              {{"step", "步数"}, false},
-              {{"held-out loss (nats)", "留出集损失（nat）"}, false},
-              {}};
-  for (const TrainedVariant& variant : variants) chart.series.push_back(loss_series(variant));
-  return chart;
+Series loss_series(const TrainedVariant& variant) {
+  Series series{variant.name, {}, {}, {}, {}};
+  for (std::size_t i = 0; i < variant.runs.front().history.held_out.size(); ++i) {
+    std::vector<double> losses;
+    for (const TrainedRun& run : variant.runs)
+      losses.push_back(run.history.held_out[i].evaluation.loss);
+    const Measured loss = over_seeds(losses);
+    series.x.push_back(static_cast<double>(variant.runs.front().history.held_out[i].step));
+    series.y.push_back(loss.value);
+    series.low.push_back(loss.low.value_or(loss.value));
+    series.high.push_back(loss.high.value_or(loss.value));
+  }
+  return series;
+}
+
+Chart empty_loss_chart(std::string key, Text title) {
+  return {std::move(key),
+          std::move(title),
+          {{"step", "步数"}, false},
+          {{"held-out loss (nats)", "留出集损失（nat）"}, false},
+          {}};
 }
 
 std::string training_text(const ExperimentOptions& options) {

@@ -1,6 +1,9 @@
 // Training runs of experiments: the same setup from several seeds, with progress, and their curves.
 #pragma once
 
+#include <functional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "lab/experiment_parts.h"
@@ -53,7 +56,17 @@ TrainedVariant train_variant(Text name, const TrainingSetup& setup, int seed_cou
                              const ExperimentOptions& options, const Stage& stage);
 
 /// Held-out loss over the steps, with its spread over the seeds.
-Chart loss_chart(std::string key, Text title, const std::vector<TrainedVariant>& variants);
+Series loss_series(const TrainedVariant& variant);
+Chart empty_loss_chart(std::string key, Text title);
+
+/// One line a row; `variant_of` gives its TrainedVariant.
+template <class Rows, class VariantOf>
+Chart loss_chart(std::string key, Text title, const Rows& rows, VariantOf variant_of) {
+  Chart chart = empty_loss_chart(std::move(key), std::move(title));
+  chart.series.reserve(rows.size());
+  for (const auto& row : rows) chart.series.push_back(loss_series(std::invoke(variant_of, row)));
+  return chart;
+}
 
 /// The text of the options, or the one that comes with the program.
 std::string training_text(const ExperimentOptions& options);

@@ -1,5 +1,4 @@
-// Mutations that each made a test below fail: the right mask off by one (base/mask.cpp) or CausalDropped trained as the right one
-// (lab/experiment_causal.cpp): IsWellFormedAndHolds.
+// A mutation that made a test below fail: every model trained with the right mask (lab/experiment_causal.cpp): IsWellFormedAndHolds.
 #include "lab/experiment_causal_measure.h"
 
 #include <gtest/gtest.h>

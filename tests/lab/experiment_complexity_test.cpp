@@ -1,5 +1,6 @@
-// Mutations that each made a test below fail: block_flops without the factor of P·V: Costs; train_materialized without the row sums of the
-// softmax's derivative: Training; Decoder that appends the key twice: IsWellFormedAndHolds.
+// Mutations that each made a test below fail: block_flops with half of P·V: CostsAsCountedByHand; train_materialized without the row sums of
+// the softmax's derivative: TrainingAgreesWithTheOracle; a cache that gets the keys as values (lab/experiment_complexity_decode.cpp):
+// IsWellFormedAndHolds.
 #include <gtest/gtest.h>
 
 #include "lab/experiment_complexity_parts.h"

@@ -1,6 +1,6 @@
-// Mutations that each made a test below fail: MaskedBy::Renormalizing without its division (lab/hand_written.cpp): LateMask; a projection of
-// the keys with H·Dk columns whatever the kv heads (module/module_sizes.cpp): Parameters; a causal rule j <= p + 1 (base/mask.cpp):
-// FirstPosition; cosine without the norm of the keys (lab/similarity.cpp): Similarities.
+// Mutations that each made a test below fail: MaskedBy::Renormalizing without its division (lab/hand_written.cpp): LateMaskAsByHand; as many kv
+// heads as heads (lab/experiment_exercises_structure.cpp): ParametersAsCounted; a causal rule j <= p + 1, or a prefix that is ignored
+// (base/mask.cpp): FirstPosition; cosine without the norm of the keys (lab/similarity.cpp): IsWellFormedAndHolds, Similarity.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Mutations that each made a test below fail: a decoder whose heads are D wide whatever their number (head_width in
-// lab/experiment_heads.cpp): parameters and rank; a rank that counts every pivot (lab/matrix_rank.cpp): MatrixRank.
+// Mutations that each made a test below fail: heads that are D wide whatever their number (lab/experiment_heads.cpp): IsWellFormedAndHolds; a
+// rank that counts every pivot (lab/matrix_rank.cpp): MatrixRank.
 #include <gtest/gtest.h>
 
 #include "lab/experiment_runs.h"

@@ -1,5 +1,4 @@
-// Mutations that each made a test below fail: the engine's backward with twice the scale (engine/backward_block.cpp): IsWellFormedAndHolds;
-// view_strides that merges any axes (base/tensor.cpp): MergingNeedsACopy; split_heads without its transpose: IsWellFormedAndHolds.
+// A mutation that made a test below fail: view_strides that takes any axes for one block (base/tensor.cpp): MergingNeedsACopy.
 // PyTorch is not beside this program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// Mutations that each made a test below fail: Renormalizing without its division (lab/hand_written.cpp): Late; fills added after
-// rounding the score away (fill 0): Fills; Mask::prefix_causal without its prefix (base/mask.cpp): Visible; the weights of hidden keys
-// in the oracle not 0 (reference/head.cpp): Late.
+// Mutations that each made a test below fail: Renormalizing without its division (lab/hand_written.cpp): LateMasks; a fill of 0:
+// FillsInEveryDtype; a prefix that is ignored (base/mask.cpp): VisibleKeysAsCounted; a causal rule j <= p + 1 (base/mask.cpp): these and
+// IsWellFormedAndHolds.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

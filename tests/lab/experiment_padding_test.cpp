@@ -1,6 +1,6 @@
-// Mutations that each made a test below fail: PaddingForm::Head as [B,1,1,T] (lab/experiment_padding_measure.cpp): all but the first;
-// broadcast_shape that refuses to grow the scores: Broadcasts; the library's key padding on the query axis (base/mask.cpp): Outcomes;
-// the catalogue without M13 (check/hypothesis_masks.cpp): IsWellFormedAndHolds.
+// Mutations that each made a test below fail: PaddingForm::Head as [B,1,1,T] (lab/experiment_padding_measure.cpp): all of them; scores that
+// do not grow (lab/hand_written.cpp): Broadcasts; every model trained with the right mask (lab/experiment_padding_training.cpp):
+// IsWellFormedAndHolds.
 #include "lab/experiment_padding_measure.h"
 
 #include <gtest/gtest.h>

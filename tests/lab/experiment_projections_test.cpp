@@ -1,5 +1,4 @@
-// Mutations that each made a test below fail: Tying::QueryIsKey as Tying::None (lab/experiment_projections.cpp): the effect of matching; the
-// same of KeyIsValue: that of the payload.
+// A mutation that made a test below fail: projections that are never tied (lab/experiment_projections.cpp): IsWellFormedAndHolds.
 #include <gtest/gtest.h>
 
 #include <stdexcept>

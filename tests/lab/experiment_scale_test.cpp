@@ -1,5 +1,6 @@
-// Mutations that each made a test below fail: the library's default scale 1/√Dk → 1/Dk (base/validate.cpp): Variance;
-// softmax_state ignoring its scale: Saturation; dot_variance without the term of the mean: Assumptions.
+// Mutations that each made a test below fail: the library's default scale 1/√Dk → 1/Dk (base/validate.cpp): VarianceIsDkAndOne; softmax_state
+// that ignores its scale: Saturation; dot_variance without the term of the mean: AssumptionsMatter; training with the scale where it
+// should be missing (lab/experiment_scale_training.cpp): IsWellFormedAndHolds.
 #include "lab/experiment_scale_measure.h"
 
 #include <gtest/gtest.h>
