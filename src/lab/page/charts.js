@@ -191,7 +191,8 @@ function buildChart(chart) {
 
   const figure = make('figure', 'card');
   say(figure.appendChild(make('figcaption')), chart.title);
-  figure.append(legendOf(drawn, chart), make('div', 'plot', canvas), readout);
+  if (chart.series.length > 1) figure.append(legendOf(drawn, chart));
+  figure.append(make('div', 'plot', canvas), readout);
   const leftOut = countLeftOut(chart);
   if (leftOut > 0) onLanguage(noteOn(figure, leftOut));
   figure.append(numbersBehind(chart));
