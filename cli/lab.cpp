@@ -148,7 +148,7 @@ class LabRun {
         progress_.show(progress_text(entry->name, done_.size() + 1, chosen.size(), what, done));
         return !stop_.came();
       };
-      done_.push_back(entry->run(options));
+      done_.push_back(lab::run_experiment(*entry, options));
       progress_.clear();
       if (options_.json) continue;
       fmt::print("{}", lab::experiment_text(done_.back(), style));

@@ -28,3 +28,11 @@ if(QKV_SANITIZE)
   add_compile_options(-fsanitize=${QKV_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${QKV_SANITIZE})
 endif()
+
+# Headers that every source of a target includes anyway, parsed once. ccache does it
+# better where it is there, and GCC 12 warns of its own std::string in precompiled headers.
+function(qkv_precompile target)
+  if(NOT QKV_CCACHE AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    target_precompile_headers(${target} PRIVATE ${ARGN})
+  endif()
+endfunction()

@@ -22,6 +22,7 @@ function(qkv_add_test_program target layer label)
   target_link_libraries(
     ${target} PRIVATE qkv::qkv qkv_compiler_settings fmt::fmt nlohmann_json::nlohmann_json
                       OpenMP::OpenMP_CXX GTest::gmock GTest::gtest_main)
+  qkv_precompile(${target} <gmock/gmock.h> <gtest/gtest.h>)
   # Tests run side by side: threads that spin where they wait would keep each other from the cores.
   gtest_discover_tests(
     ${target}

@@ -198,6 +198,12 @@ class TorchPeer : public Peer {
 }  // namespace
 }  // namespace qkv
 
-extern "C" __attribute__((visibility("default"))) qkv::Peer* qkv_make_peer() {
-  return new qkv::TorchPeer;
+extern "C" {
+
+__attribute__((visibility("default"))) const char* qkv_peer_interface() {
+  return QKV_PEER_INTERFACE;
 }
+
+__attribute__((visibility("default"))) qkv::Peer* qkv_make_peer() { return new qkv::TorchPeer; }
+
+}  // extern "C"

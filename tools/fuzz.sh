@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # tools/fuzz.sh [SECONDS]
 #
-# Builds the fuzz targets, runs each for so many seconds (20 without an argument) from the seeds in
+# Builds the fuzz targets (they are part of the build with the address sanitizer), runs each for so many seconds (20 without an argument) from the seeds in
 # tests/fuzz/corpus, and fails on a finding, or where the targets together reach less than 90 % of the
 # lines of the readers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 seconds=${1:-20}
-build=build-fuzz
-work=$build/work
-tools/build.sh fuzz >/dev/null
+build=build-asan-ubsan
+work=$build/fuzz-work
+tools/build.sh asan-ubsan >/dev/null
 rm -rf "$work"
 mkdir -p "$work"
 

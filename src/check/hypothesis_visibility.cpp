@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "check/hypothesis_list.h"
+#include "check/variant_visibility.h"
 
 namespace qkv {
 namespace {
@@ -16,6 +17,11 @@ class VisibilityList {
         [](Variant& v) { v.visibility.triangle = Triangle::Strict; });
     add("M8", 13, stage::rule(kCausal), "the upper triangle is visible: s >= t",
         [](Variant& v) { v.visibility.triangle = Triangle::Upper; });
+    // On another diagonal than this it is a matter of corners.
+    const bool square = dump_.shape.queries == dump_.shape.keys && dump_.shape.keys > 1;
+    if (!square || corner_offset(dump_, {}, 0) != 0) return;
+    add("M8", 14, stage::rule(kCausal), "one key of the future is visible: s <= t + 1",
+        [](Variant& v) { v.visibility.causal_corner.offset = 1; });
   }
 
   void window() {

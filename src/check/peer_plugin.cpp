@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 
 #include "check/executable_folder.h"
@@ -27,15 +28,24 @@ fs::path find_plugin() {
                   kPlugin));
 }
 
-/// A function that the plugin exports.
-template <class Function>
-Function find_symbol(const char* name) {
+/// The plugin, of the same interface as this.
+void* open_plugin() {
   const fs::path path = find_plugin();
   // PyTorch brings libraries of its own under names that a program may have, too: with DEEPBIND each keeps its own. The OpenMP
   // runtime is one for both, for it has the same soname and is loaded already.
   void* plugin = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
   if (plugin == nullptr) throw PeerMissing(::dlerror());
-  const auto function = reinterpret_cast<Function>(::dlsym(plugin, name));
+  const auto interface = reinterpret_cast<PeerInterface>(::dlsym(plugin, peer_interface_symbol));
+  if (interface == nullptr || std::string_view(interface()) != QKV_PEER_INTERFACE) {
+    throw PeerMissing(fmt::format("{}: built for another version of qkv", path.string()));
+  }
+  return plugin;
+}
+
+/// A function that the plugin exports.
+template <class Function>
+Function find_symbol(const char* name) {
+  const auto function = reinterpret_cast<Function>(::dlsym(open_plugin(), name));
   if (function == nullptr) throw PeerMissing(::dlerror());
   return function;
 }

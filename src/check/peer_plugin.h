@@ -14,7 +14,10 @@ std::unique_ptr<Peer> load_torch_peer();
 /// The same plugin as what is measured against.
 std::unique_ptr<TimedPeer> load_timed_torch_peer(PeerTuning tuning);
 
-/// What the plugin exports: makes a peer that the caller owns.
+/// What the plugin exports. The interface that it was built with: another one than the command's is not called.
+using PeerInterface = const char* (*)();
+inline constexpr const char* peer_interface_symbol = "qkv_peer_interface";
+/// Makes a peer that the caller owns.
 using MakePeer = Peer* (*)();
 inline constexpr const char* make_peer_symbol = "qkv_make_peer";
 using MakeTimedPeer = TimedPeer* (*)(PeerTuning);

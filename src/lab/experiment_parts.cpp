@@ -51,6 +51,7 @@ std::vector<std::uint64_t> seeds(const ExperimentOptions& options, int count) {
 Measured over_seeds(std::span<const double> values) {
   const double sum = std::accumulate(values.begin(), values.end(), 0.0);
   const auto [low, high] = std::minmax_element(values.begin(), values.end());
+  if (values.size() == 1) return {sum, {}, {}};
   return {sum / static_cast<double>(values.size()), *low, *high};
 }
 

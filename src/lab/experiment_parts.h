@@ -43,7 +43,7 @@ class NormalNumbers {
   std::normal_distribution<double> distribution_;
 };
 
-/// The mean of what the seeds gave, with the smallest and the largest. `values` is not empty.
+/// The mean of what the seeds gave, with the smallest and the largest where there are several. `values` is not empty.
 Measured over_seeds(std::span<const double> values);
 
 /// The same in both languages: a symbol, a formula.

@@ -13,6 +13,7 @@ Experiment run_complexity(const ExperimentOptions& options);       ///< §7
 Experiment run_causal(const ExperimentOptions& options);           ///< §9
 Experiment run_heads(const ExperimentOptions& options);            ///< §9
 Experiment run_padding(const ExperimentOptions& options);          ///< §9
+Experiment run_bugs(const ExperimentOptions& options);             ///< §9
 Experiment run_implementations(const ExperimentOptions& options);  ///< §5, §6, §9
 Experiment run_exercises(const ExperimentOptions& options);        ///< §10
 

@@ -13,14 +13,56 @@
 namespace qkv::lab {
 namespace {
 
-DecoderOptions injected(DecoderOptions decoder, const ExperimentOptions& options) {
-  if (!options.inject) return decoder;
+/// Whether the models of a setup have what the bug is about.
+bool can_carry(const TrainingSetup& setup, AttentionBug bug) {
+  const DecoderOptions& decoder = setup.decoder;
+  const Index kv_heads = decoder.kv_heads.value_or(decoder.heads);
+  switch (bug) {
+    case AttentionBug::WindowOffByOne:
+      return decoder.window.has_value();
+    case AttentionBug::KvHeadsTiled:
+      return kv_heads > 1 && kv_heads < decoder.heads;
+    case AttentionBug::PaddingOnHeadAxis:
+      return setup.task.tokens == decoder.heads;
+    default:
+      return true;
+  }
+}
+
+/// Gives the models what the bug is about where that changes nothing else that is compared: a window, groups of heads.
+void prepare(DecoderOptions& decoder, AttentionBug bug) {
+  if (bug == AttentionBug::WindowOffByOne && !decoder.window) {
+    decoder.window = std::max<Index>(2, decoder.context / 4);
+  }
+  const bool tied = std::ranges::any_of(decoder.changes, [](const AttentionChange& change) {
+    return change.tying == Tying::QueryIsKey;
+  });
+  if (bug == AttentionBug::KvHeadsTiled && !decoder.kv_heads && !tied && decoder.heads >= 4 &&
+      decoder.heads % 2 == 0) {
+    decoder.kv_heads = decoder.heads / 2;
+  }
+}
+
+/// The setup with options.inject in every block that has no bug, where its models can carry it.
+TrainingSetup injected(TrainingSetup setup, const ExperimentOptions& options) {
+  if (!options.inject) return setup;
   const AttentionBug bug = bug_named(*options.inject);
-  if (decoder.changes.empty()) decoder.changes.emplace_back();
-  for (AttentionChange& change : decoder.changes) {
+  TrainingSetup prepared = setup;
+  prepare(prepared.decoder, bug);
+  if (!can_carry(prepared, bug)) return setup;
+  if (prepared.decoder.changes.empty()) prepared.decoder.changes.emplace_back();
+  for (AttentionChange& change : prepared.decoder.changes) {
     if (!change.bug) change.bug = bug;
   }
-  return decoder;
+  return prepared;
+}
+
+Text with_injected(Text name, const TrainedRun& run, const ExperimentOptions& options) {
+  if (!options.inject) return name;
+  const AttentionBug bug = bug_named(*options.inject);
+  if (run.decoder.change(0).bug != bug) return name;
+  const std::string added = fmt::format(" + {}", class_of(bug));
+  return {name.english + added, name.chinese + added};
 }
 
 Measured of_runs(const std::vector<TrainedRun>& runs, double Evaluation::*number) {
@@ -44,7 +86,7 @@ AttentionBug bug_named(const std::string& name) {
 
 TrainedRun train_once(const TrainingSetup& setup, std::uint64_t seed,
                       const ExperimentOptions& options, const Stage& stage) {
-  TrainedRun run{Decoder<float>(injected(setup.decoder, options), seed), {}, 0};
+  TrainedRun run{Decoder<float>(injected(setup, options).decoder, seed), {}, 0};
   TrainingOptions training = setup.training;
   training.seed = seed;
   if (options.threads > 0) training.threads = options.threads;
@@ -77,6 +119,7 @@ TrainedVariant train_variant(Text name, const TrainingSetup& setup, int seed_cou
                    {fmt::format("{}, seed {}", stage.what, seed), begin, begin + width}));
     begin += width;
   }
+  variant.name = with_injected(variant.name, variant.runs.front(), options);
   return variant;
 }
 

@@ -39,14 +39,15 @@ struct TrainedRun {
 /// trained with it.
 AttentionBug bug_named(const std::string& name);
 
-/// The seed draws the weights and the batches. options.inject puts its bug into every block that has none. Throws Interrupted,
-/// std::invalid_argument where options.inject is no class that a model can be trained with.
+/// The seed draws the weights and the batches. options.inject puts its bug into every block that has none, of models that can carry
+/// it: a window and groups of heads are added where it needs them. Throws Interrupted, std::invalid_argument where options.inject
+/// is no class that a model can be trained with.
 TrainedRun train_once(const TrainingSetup& setup, std::uint64_t seed,
                       const ExperimentOptions& options, const Stage& stage);
 
 /// The same setup from several seeds.
 struct TrainedVariant {
-  Text name;
+  Text name;  ///< "H = 4 + M8" where a bug was injected
   std::vector<TrainedRun> runs;
 
   Measured loss() const;      ///< held out, in nats

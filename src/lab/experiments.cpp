@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "lab/experiment_injected.h"
 #include "lab/experiment_runs.h"
 
 namespace qkv::lab {
@@ -42,6 +43,10 @@ constexpr auto kExperiments = std::to_array<ExperimentEntry>({
      .summary = "the padding mask on the wrong axis",
      .trains = true,
      .run = run_padding},
+    {.name = "bugs",
+     .section = 9,
+     .summary = "thirteen bugs, and the tests that catch them",
+     .run = run_bugs},
     {.name = "implementations",
      .section = 9,
      .summary = "oracle, engine and PyTorch held against each other",
@@ -61,6 +66,12 @@ const ExperimentEntry* find_experiment(std::string_view name) {
   const auto found = std::find_if(kExperiments.begin(), kExperiments.end(),
                                   [&](const ExperimentEntry& entry) { return entry.name == name; });
   return found == kExperiments.end() ? nullptr : &*found;
+}
+
+Experiment run_experiment(const ExperimentEntry& entry, const ExperimentOptions& options) {
+  Experiment experiment = entry.run(options);
+  if (entry.trains && options.inject) add_injected_bug(options, experiment);
+  return experiment;
 }
 
 }  // namespace qkv::lab

@@ -19,5 +19,7 @@ struct ExperimentEntry {
 std::span<const ExperimentEntry> experiments();
 /// Null where there is none of that name.
 const ExperimentEntry* find_experiment(std::string_view name);
+/// With options.inject, an experiment that trains says besides which tests would have caught the bug.
+Experiment run_experiment(const ExperimentEntry& entry, const ExperimentOptions& options);
 
 }  // namespace qkv::lab

@@ -122,6 +122,15 @@ TEST(Diagnosis, NamesTheWrongCorner) {
   EXPECT_THAT(causes(diagnose(dump)), ElementsAre(Ids{"M10"}));
 }
 
+TEST(Diagnosis, NamesATokenOfTheFuture) {
+  Dump dump = plain_dump(kSquare);
+  dump.rules.causal = true;
+  attend(dump, [&](const Place& at) {
+    return at.s <= at.t + 1 ? dump.scale * product(dump, at) : kHidden;
+  });
+  EXPECT_THAT(causes(diagnose(dump)), ElementsAre(Ids{"M8"}));
+}
+
 TEST(Diagnosis, FitsTheFill) {
   Dump dump = padded_causal();
   attend(dump, [&](const Place& at) {

@@ -52,6 +52,23 @@ TEST(TrainingRuns, InjectedBugIsTrainedWith) {
   EXPECT_THROW(lab::train_once(small_setup(), 3, options, {}), std::invalid_argument);
 }
 
+TEST(TrainingRuns, InjectedBugBringsWhatItIsAbout) {
+  lab::ExperimentOptions options;
+  options.inject = "G1";
+  const DecoderOptions grouped = lab::train_once(small_setup(), 3, options, {}).decoder.options();
+  EXPECT_EQ(grouped.kv_heads, grouped.heads / 2);
+  options.inject = "M9";
+  EXPECT_EQ(lab::train_once(small_setup(), 3, options, {}).decoder.options().window, 2);
+  options.inject = "M13";  // needs T = H, which is not given
+  const lab::TrainedVariant variant =
+      lab::train_variant({"plain", "普通"}, small_setup(), 1, options, {});
+  EXPECT_EQ(variant.runs.front().decoder.change(0).bug, std::nullopt);
+  EXPECT_EQ(variant.name.english, "plain");
+  options.inject = "M7";
+  EXPECT_EQ(lab::train_variant({"plain", "普通"}, small_setup(), 1, options, {}).name.english,
+            "plain + M7");
+}
+
 TEST(TrainingRuns, ChangedModelHasTheSameParameters) {
   const lab::TrainedRun run = lab::train_once(small_setup(), 3, {}, {});
   AttentionChange change;
