@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <functional>
 #include <optional>
-#include <ranges>
 #include <span>
 #include <string>
 #include <utility>
@@ -227,8 +226,12 @@ Effect training_effect(const std::vector<TrainedVariant>& variants) {
       not_fallen.push_back(variant.name.english);
   }
   const auto loss = [](const TrainedVariant& variant) { return variant.loss().value; };
-  const auto [low, high] =
-      std::ranges::minmax(std::span(variants).subspan(1) | std::views::transform(loss));
+  double low = loss(variants[1]);
+  double high = low;
+  for (const TrainedVariant& variant : std::span(variants).subspan(1)) {
+    low = std::min(low, loss(variant));
+    high = std::max(high, loss(variant));
+  }
   return {
       "training_says_little",
       {"Training looks healthy with every one of these bugs: the loss falls.",

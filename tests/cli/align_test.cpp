@@ -2,8 +2,6 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
@@ -12,10 +10,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "check/subprocess.h"
 #include "qkv/io.h"
 #include "tests/cli/run_command.h"
-#include "tests/temporary_directory.h"
 
 namespace qkv {
 namespace {
@@ -50,19 +46,6 @@ TEST(Align, ListFollowsTheFilterAndSpeaksJson) {
   ASSERT_EQ(cases.size(), 4U);
   for (const auto& one : cases)
     EXPECT_THAT(one.at("mask").get<std::string>(), StartsWith("float bias"));
-}
-
-// As after an update that left the plugin behind.
-TEST(Align, DoesNotCallThePluginOfAnotherBuild) {
-  const TemporaryDirectory folder;
-  std::filesystem::copy_file(QKV_COMMAND, folder.file("qkv"));
-  std::filesystem::copy_file(QKV_STALE_PEER, folder.file("libqkv_peer_torch.so"));
-  ProcessRequest request{{folder.file("qkv"), "align", "--require-peers"}, folder.file("errors")};
-  std::string output;
-  run_process(request, [&](const std::string& line) { output += line + "\n"; });
-  std::ifstream errors(folder.file("errors"));
-  output.append(std::istreambuf_iterator<char>(errors), {});
-  EXPECT_THAT(output, HasSubstr("libqkv_peer_torch.so: built for another version of qkv"));
 }
 
 TEST(Align, RecordedLayersAreWithinTheTolerance) {
