@@ -7,7 +7,7 @@
 
 namespace qkv::cases {
 
-/// Every feature alone on every shape of edge_shapes(), and every pair of features on a few.
+/// Every feature alone on every shape of edge_shapes(), and every pair of features on a few: without a sanitizer.
 std::vector<AttentionCase> engine_cases();
 
 }  // namespace qkv::cases
