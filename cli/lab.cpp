@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -21,6 +22,7 @@
 #include "lab/experiment_training.h"
 #include "lab/experiments.h"
 #include "lab/page.h"
+#include "model/attention_change.h"
 #include "qkv/error.h"
 
 namespace qkv::cli {
@@ -32,7 +34,7 @@ using lab::ExperimentEntry;
 struct LabOptions {
   std::vector<std::string> names;
   lab::ExperimentOptions experiment;
-  std::string out;
+  std::optional<std::string> out;
   std::string color = "auto";
   bool json = false;
 };
@@ -69,30 +71,54 @@ std::vector<const ExperimentEntry*> chosen_experiments(const std::vector<std::st
   return chosen;
 }
 
-/// What would else be found out minutes later.
-void check_training_options(const lab::ExperimentOptions& options,
-                            const std::vector<const ExperimentEntry*>& chosen) {
-  if (options.text_file && map_file(*options.text_file).bytes.empty()) {
-    throw FileError(*options.text_file, "expected a text to train on, got an empty file");
+void check_text(const std::string& path) {
+  const FileBytes text = map_file(path);
+  if (text.bytes.empty()) {
+    throw FileError(path, "expected a text to train on, got an empty file");
   }
-  if (!options.inject) return;
-  static_cast<void>(lab::bug_named(*options.inject));
-  const auto trains = [](const ExperimentEntry* entry) { return entry->trains; };
-  if (std::none_of(chosen.begin(), chosen.end(), trains)) {
-    const auto every = [](const ExperimentEntry& entry) { return entry.trains; };
-    fail("--inject", fmt::format("an experiment that trains ({})", names_of(every)),
-         std::string(chosen.front()->name));
+  if (std::all_of(text.bytes.begin(), text.bytes.end(),
+                  [&](std::byte byte) { return byte == text.bytes.front(); })) {
+    throw FileError(path, "expected a text to train on, got one byte again and again");
   }
 }
 
-std::string page_path(const LabOptions& options) { return options.out + "/index.html"; }
-std::string results_path(const LabOptions& options) { return options.out + "/results.json"; }
+/// "causal-dropped (M7), …"
+std::string names_of_bugs() {
+  std::string names;
+  for (const AttentionBug bug : attention_bugs())
+    names += fmt::format("{}{} ({})", names.empty() ? "" : ", ", name_of(bug), class_of(bug));
+  return names;
+}
+
+/// What would else be found out minutes later.
+void check_training_options(const lab::ExperimentOptions& options,
+                            const std::vector<const ExperimentEntry*>& chosen) {
+  const auto demand = [&](const char* option, std::string_view what, bool ExperimentEntry::*does) {
+    const auto any = [&](const ExperimentEntry* entry) { return entry->*does; };
+    if (std::any_of(chosen.begin(), chosen.end(), any)) return;
+    const auto those = [&](const ExperimentEntry& entry) { return entry.*does; };
+    fail(option, fmt::format("an experiment that {} ({})", what, names_of(those)),
+         chosen.front()->name);
+  };
+  if (options.text_file) {
+    check_text(*options.text_file);
+    demand("--text", "trains on a text", &ExperimentEntry::reads_text);
+  }
+  if (options.inject) {
+    static_cast<void>(lab::bug_named(*options.inject));
+    demand("--inject", "trains", &ExperimentEntry::trains);
+  }
+}
+
+std::string page_path(const LabOptions& options) { return *options.out + "/index.html"; }
+std::string results_path(const LabOptions& options) { return *options.out + "/results.json"; }
 
 /// The folder is made where it is missing, and files can be made in it; none of them stays.
 void prepare_folder(const LabOptions& options) {
+  if (options.out->empty()) fail("--out", "a folder", "\"\"");
   std::error_code problem;
-  std::filesystem::create_directories(options.out, problem);
-  if (problem) throw FileError(options.out, "cannot make the folder: " + problem.message());
+  std::filesystem::create_directories(*options.out, problem);
+  if (problem) throw FileError(*options.out, "cannot make the folder: " + problem.message());
   for (const std::string& path : {page_path(options), results_path(options)}) {
     const OutputFile tried(path);
   }
@@ -126,13 +152,13 @@ class LabRun {
   ExitCode run() {
     const std::vector<const ExperimentEntry*> chosen = chosen_experiments(options_.names);
     check_training_options(options_.experiment, chosen);
-    if (!options_.out.empty()) prepare_folder(options_);
+    if (options_.out) prepare_folder(options_);
     try {
       run_experiments(chosen);
     } catch (const lab::Interrupted&) {
       progress_.clear();
       fmt::print(stderr, "qkv: lab: interrupted in {}{}\n", chosen[done_.size()]->name,
-                 options_.out.empty() ? "" : "; nothing was written to " + options_.out);
+                 options_.out ? "; nothing was written to " + *options_.out : "");
       return Stopped;
     }
     finish();
@@ -157,9 +183,9 @@ class LabRun {
   }
 
   void finish() const {
-    if (!options_.json && options_.out.empty()) return;
+    if (!options_.json && !options_.out) return;
     const std::string results = lab::experiments_json(done_, options_.experiment);
-    if (!options_.out.empty()) write_page(options_, results);
+    if (options_.out) write_page(options_, results);
     if (options_.json) {
       fmt::print("{}", results);
     } else {
@@ -208,7 +234,7 @@ Command add_lab_command(CLI::App& app) {
                       "A text to train on, in place of the one that comes with the program");
   command->add_option(
       "--inject", options->experiment.inject,
-      "A class of bugs (see qkv check --list), such as M2, for the experiments that train");
+      "A bug that the models are trained with, by its name or its class: " + names_of_bugs());
   command->add_option("--out", options->out,
                       "A folder for the page (index.html) and its numbers (results.json)");
   command->add_flag("--json", options->json, "Everything as JSON instead");

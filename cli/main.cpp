@@ -1,3 +1,4 @@
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -56,6 +57,7 @@ int parse_and_run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace qkv::cli;
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may grow no further is an error like a full disk
   int code = BadInput;
   try {
     code = parse_and_run(argc, argv);

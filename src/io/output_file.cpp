@@ -28,6 +28,7 @@ std::string destination_of(const std::string& path) {
   if (fs::is_other(status)) {
     throw FileError(path, "expected a regular file, got a pipe, socket or device");
   }
+  if (fs::is_directory(status)) throw FileError(path, "expected a regular file, got a directory");
   const fs::path target = fs::canonical(path, missing);
   return missing ? path : target.string();
 }

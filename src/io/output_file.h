@@ -8,7 +8,7 @@
 namespace qkv {
 
 /// A temporary file in the directory of `path`, renamed to `path` by commit() and removed where that is
-/// never reached. A symbolic link to a file is followed; a pipe, socket or device is refused. Everything throws
+/// never reached. A symbolic link to a file is followed; a directory, pipe, socket or device is refused. Everything throws
 /// FileError that names `path`.
 class OutputFile {
  public:

@@ -73,6 +73,15 @@ struct HeatMapVariant {
       seen;  ///< what the mask lets through, axes of size 1 where it is shared; empty: no mask
 };
 
+/// What of the maps is shown first.
+struct HeatMapStart {
+  Index layer = 0;
+  Index sample = 0;
+  Index head = 0;
+  Index shown = 0;   ///< number of the variant
+  Index beside = 1;  ///< of the one beside it, where there are two or more
+};
+
 struct HeatMaps {
   std::string key;
   Text title;
@@ -82,6 +91,7 @@ struct HeatMaps {
       variants;                 ///< of the same sizes; two or more can be held side by side
   std::optional<Text> predict;  ///< asked before the picture is revealed
   std::optional<Text> reveal;   ///< said with it
+  HeatMapStart start = {};
 };
 
 /// One effect that the lesson names, and whether it was there. Tests fail where it is not.
@@ -116,7 +126,9 @@ struct ExperimentOptions {
   std::optional<std::string>
       text_file;                      ///< to train on; none: the text that comes with the program
   std::optional<std::string> inject;  ///< a class of the catalogue, in training experiments
-  int threads = 0;                    ///< 0: as many as OpenMP gives
+  /// Told of each variant that is trained while there is something to inject, and whether its models could carry it.
+  std::function<void(const Text& variant, bool carries)> injected;
+  int threads = 0;  ///< 0: as many as OpenMP gives
   /// Told what is being done and how much of the experiment is done, 0 to 1; false stops it (throws Interrupted).
   std::function<bool(std::string_view what, double done)> progress;
 };

@@ -168,7 +168,7 @@ Effect oracle_effect(const std::vector<Tested>& all) {
       "oracle_catches_every_bug",
       {"The oracle catches every bug and clears the right attention, and `qkv check` names the "
        "class.",
-       "oracle 能发现每一个错误，也不冤枉正确的实现；`qkv check` 能说出错误的类别。"},
+       "参考实现能发现每一个错误，也不冤枉正确的写法；`qkv check` 能说出错误的类别。"},
       {fmt::format("{} bugs, {} named.{}", bugs, bugs - unnamed.size(),
                    unnamed.empty() ? "" : fmt::format(" Not named: {}.", fmt::join(unnamed, ", "))),
        fmt::format("{} 个错误，{} 个说对了类别。{}", bugs, bugs - unnamed.size(),
@@ -268,7 +268,7 @@ Experiment run_bugs(const ExperimentOptions& options) {
       "课程只注入了一个错误。这里有十三个，每个都放进一份其余部分正确的注意力里。对每一个运行十一个"
       "测试："
       "必须严格成立的性质、手算的一行、梯度检验，以及 float64 "
-      "oracle。然后带着每个错误训练一个小模型。"
+      "参考实现。然后带着每个错误训练一个小模型。"
       "`--inject CLASS` 可以把其中之一放进任何有训练的实验。"};
   experiment.tables = {caught_table(all), tests_table(all), training_table(variants)};
   experiment.charts.push_back(
@@ -279,7 +279,7 @@ Experiment run_bugs(const ExperimentOptions& options) {
   experiment.seen = {
       "Every bug trains; a gradient check passes them all; each is caught by some property that "
       "must hold exactly, and by the oracle.",
-      "每个错误都能训练，也都能通过梯度检验；但每一个都会被某条必须严格成立的性质以及 oracle "
+      "每个错误都能训练，也都能通过梯度检验；但每一个都会被某条必须严格成立的性质以及参考实现"
       "抓住。"};
   report(options, "done", 1);
   return experiment;

@@ -14,6 +14,7 @@ namespace qkv::lab {
 namespace {
 
 constexpr Index kTokens = 32;
+constexpr std::size_t kShownBytes = 320;  // of what a model writes
 
 struct CausalRow {
   Text name;
@@ -59,7 +60,7 @@ std::vector<CausalRow> measure(const ExperimentOptions& options) {
         {fmt::format("causal mask {}", kind.name.english), done / 3, (done + 0.9) / 3});
     const Decoder<float>& decoder = variant.runs.front().decoder;
     CausalRow row;
-    row.name = kind.name;
+    row.name = variant.name;
     row.as_used = evaluate(with_changes(decoder, {}), task, 16, 4).loss;
     row.text = written_text(decoder, options.seed);
     row.in_words = part_in_words(row.text, corpus);
@@ -86,7 +87,8 @@ Table loss_table(const std::vector<CausalRow>& rows) {
   for (const CausalRow& row : rows) {
     table.rows.push_back({row.name, row.variant.loss(), Measured{row.as_used, {}, {}},
                           Measured{row.in_words, {}, {}},
-                          Measured{largest_of_future(row.influence), {}, {}}, printable(row.text)});
+                          Measured{largest_of_future(row.influence), {}, {}},
+                          printable(row.text.substr(0, kShownBytes))});
   }
   return table;
 }
@@ -167,7 +169,7 @@ std::vector<Effect> effects_of(const std::vector<CausalRow>& rows) {
                     right.as_used, near.as_used, off.as_used, percent(right.in_words),
                     percent(near.in_words), percent(off.in_words))},
        near.as_used > right.as_used + 0.5 && off.as_used > right.as_used + 0.5 &&
-           right.in_words > 2 * std::max(near.in_words, off.in_words)},
+           right.in_words > std::max(near.in_words, off.in_words)},
       {"influence_is_exactly_zero",
        {"With the right mask a later token has no influence at all, not a small one.",
         "mask 正确时，后面的 token 毫无影响，而不是影响很小。"},

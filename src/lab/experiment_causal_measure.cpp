@@ -10,7 +10,7 @@ namespace qkv::lab {
 namespace {
 
 constexpr double kTemperature = 0.8;
-constexpr Index kWritten = 384;
+constexpr Index kWritten = 1024;
 constexpr std::size_t kWordLetters = 3;
 
 Tensor<float, 3> logits_of(const Decoder<float>& decoder, const Tensor<Index, 2>& tokens) {

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <set>
 #include <stdexcept>
+#include <utility>
 
 namespace qkv::lab {
 namespace {
@@ -46,6 +49,15 @@ void check(const Place& place, const HeatMaps& maps) {
       throw std::logic_error(fmt::format("lab: {}: seen: axis {}: expected 1 or {}, got {}", place,
                                          axis, shape[axis], size));
     }
+  }
+  const std::array<std::pair<Index, Index>, 3> places = {std::pair{maps.start.layer, shape[0]},
+                                                         std::pair{maps.start.sample, shape[1]},
+                                                         std::pair{maps.start.head, shape[2]}};
+  const auto variants = static_cast<Index>(maps.variants.size());
+  const bool starts = std::ranges::all_of(
+      places, [](const auto& one) { return one.first >= 0 && one.first < one.second; });
+  if (!starts || maps.start.shown >= variants || (variants > 1 && maps.start.beside >= variants)) {
+    throw std::logic_error(fmt::format("lab: {}: start: not there", place));
   }
   const auto check_labels = [&](const std::vector<std::string>& labels, std::size_t axis) {
     if (labels.empty()) return;

@@ -161,9 +161,9 @@ std::vector<Effect> training_effects(const std::vector<TrainingRow>& rows) {
   }
   return {
       {"probabilities_fill_memory",
-       {"Training keeps the probabilities for the backward pass: T² of them a head. They take most "
-        "of attention's memory.",
-        "训练要为反向保存概率，每头 T² 个，占注意力内存的大部分。"},
+       {"Training keeps the probabilities for the backward pass: T² of them a head. In long "
+        "sequences they take most of attention's memory.",
+        "训练要为反向保存概率，每头 T² 个，序列长时占注意力内存的大部分。"},
        {fmt::format("T = {}: {}, {} of what attention keeps; tiles keep {} in their place.{}",
                     last.tokens, byte_count(last.saved_probabilities), percent(last.saved_part()),
                     byte_count(last.saved_log_sum_exp), measured.english),

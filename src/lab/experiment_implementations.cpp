@@ -11,7 +11,7 @@ Experiment run_implementations(const ExperimentOptions& options) {
   Experiment experiment;
   experiment.name = "implementations";
   experiment.section = 9;
-  experiment.title = {"Oracle, engine and PyTorch", "标准实现、引擎与 PyTorch"};
+  experiment.title = {"Oracle, engine and PyTorch", "参考实现、引擎与 PyTorch"};
   add_oracle_differences(options, experiment);
   const std::vector<std::string> missing = add_torch_differences(options, experiment);
   add_speeds(options, experiment);
@@ -25,7 +25,7 @@ Experiment run_implementations(const ExperimentOptions& options) {
       "BLAS not tuned. Last, the engine reads "
       "inputs that lie in memory as a projection leaves them, split into heads by strides alone.",
       "能运行、形状对，并不能说明什么。这里让同样的输入、权重和 mask "
-      "经过标准实现（按公式直写，float64）、引擎和 PyTorch，比较输出与梯度；再各自计时，"
+      "经过参考实现（按公式直写，float64）、引擎和 PyTorch，比较输出与梯度；再各自计时，"
       "并测量输入输出之外所用的内存（PyTorch 按原样使用，未调分配器与 "
       "BLAS）。最后让引擎直接读取投影之后原地的数据，仅靠 stride 拆成多个 head。"};
   experiment.seen = {

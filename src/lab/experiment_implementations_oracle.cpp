@@ -76,7 +76,7 @@ void add_oracle_differences(const ExperimentOptions& options, Experiment& experi
       "oracle",
       {fmt::format("The engine against the oracle, causal {}, relative to the largest entry",
                    to_string(kShape)),
-       fmt::format("引擎与标准实现之差，因果 {}，相对最大元素", to_string(kShape))},
+       fmt::format("引擎与参考实现之差，因果 {}，相对最大元素", to_string(kShape))},
       {{"dtype", {"dtype of the engine", "引擎的数据类型"}, {}},
        {"forward", {"forward difference", "前向之差"}, {}},
        {"gradient", {"gradient difference", "梯度之差"}, {}}},

@@ -82,14 +82,14 @@ Table speed_table(const std::vector<bench::BenchRow>& rows) {
                {"median", {"median", "中位数"}, same("s")},
                {"memory", {"memory beyond inputs and outputs", "输入输出之外的内存"}, {}},
                {"difference",
-                {"difference from the oracle", "与标准实现之差"},
+                {"difference from the oracle", "与参考实现之差"},
                 {"of the largest entry", "相对最大元素"}}},
               {}};
   for (const bench::BenchRow& row : rows) {
     add_row(table, row, {"engine", "引擎"}, row.ours);
     if (row.peer) add_row(table, row, same(row.peer->form), *row.peer);
     table.rows.push_back({row.bench_case.describe(),
-                          Text{"oracle, in float64", "标准实现，float64"},
+                          Text{"oracle, in float64", "参考实现，float64"},
                           Measured{row.oracle.seconds(row.bench_case), {}, {}}, std::string("–"),
                           std::string("–"), std::int64_t{0}});
   }
@@ -110,7 +110,7 @@ void add_speeds(const ExperimentOptions& options, Experiment& experiment) {
   const double oracle = first.oracle.seconds(first.bench_case);
   Text found = {fmt::format("{}: engine {}, oracle {}", first.bench_case.describe(),
                             duration(first.ours.best), duration(oracle)),
-                fmt::format("{}：引擎 {}，标准实现 {}", first.bench_case.describe(),
+                fmt::format("{}：引擎 {}，参考实现 {}", first.bench_case.describe(),
                             duration(first.ours.best), duration(oracle))};
   if (first.peer) {
     found.english += fmt::format(", PyTorch {}", duration(first.peer->best));
@@ -120,7 +120,7 @@ void add_speeds(const ExperimentOptions& options, Experiment& experiment) {
   experiment.effects.push_back(
       {"fast_and_right",
        {"What is measured is right: every result was held against the oracle first.",
-        "被计时的都是正确的结果：计时前都与标准实现核对过。"},
+        "被计时的都是正确的结果：计时前都与参考实现核对过。"},
        {found.english + ".", found.chinese + "。"},
        right});
 }

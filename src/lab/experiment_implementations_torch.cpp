@@ -88,7 +88,7 @@ Table torch_table(const Answers& answers) {
               {"MultiHeadAttention against PyTorch's, relative to the largest entry; float64: from "
                "PyTorch, float32: from the oracle",
                "本库 MultiHeadAttention 与 PyTorch 之差，相对最大元素；float64 与 PyTorch "
-               "比，float32 与标准实现比"},
+               "比，float32 与参考实现比"},
               {{"case", {"case", "用例"}, {}},
                {"function", {"PyTorch's", "PyTorch 的函数"}, {}},
                {"dtype", {"dtype", "数据类型"}, {}},

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "check/bug_text.h"
@@ -23,9 +24,34 @@ Text title_of(AttentionBug bug) {
   return {in(BugLanguage::English), in(BugLanguage::Chinese)};
 }
 
+std::string joined(const std::vector<Text>& texts, std::string Text::*language,
+                   std::string_view separator) {
+  std::vector<std::string> list;
+  for (const Text& text : texts) list.push_back(text.*language);
+  return fmt::format("{}", fmt::join(list, separator));
+}
+
+/// Which models were trained with it.
+Text carried(const InjectedInto& into) {
+  Text text;
+  if (into.carriers.empty()) {
+    text = {"No model of this experiment has what the bug is about, so none was trained with it.",
+            "本实验的模型都不涉及这个错误，因此没有模型带着它训练。"};
+    return text;
+  }
+  text = {fmt::format("Trained with it: {}.", joined(into.carriers, &Text::english, "; ")),
+          fmt::format("带着它训练的模型：{}。", joined(into.carriers, &Text::chinese, "；"))};
+  if (into.others.empty()) return text;
+  text.english +=
+      fmt::format(" Not trained with it: {}.", joined(into.others, &Text::english, "; "));
+  text.chinese += fmt::format("没有带它的：{}。", joined(into.others, &Text::chinese, "；"));
+  return text;
+}
+
 }  // namespace
 
-void add_injected_bug(const ExperimentOptions& options, Experiment& experiment) {
+void add_injected_bug(const ExperimentOptions& options, const InjectedInto& into,
+                      Experiment& experiment) {
   const AttentionBug bug = bug_named(*options.inject);
   const Text title = title_of(bug);
   Table table{"injected_bug",
@@ -52,16 +78,19 @@ void add_injected_bug(const ExperimentOptions& options, Experiment& experiment) 
     english.push_back(test.name.english);
     chinese.push_back(test.name.chinese);
   }
-  experiment.tables.push_back(std::move(table));
+  const Text trained = carried(into);
+  experiment.explanation.english += fmt::format(
+      "\nA bug is injected: {}. {} What is said below of models is said of them as they are meant.",
+      title.english, trained.english);
+  experiment.explanation.chinese += fmt::format(
+      "\n注入了一个错误：{}。{}下文对模型的描述都按其本意。", title.chinese, trained.chinese);
+  experiment.tables.insert(experiment.tables.begin(), std::move(table));
   experiment.effects.push_back(
       {"injected_bug_is_caught",
        {fmt::format("A test would have caught {}.", title.english),
         fmt::format("本可以有测试发现 {}。", title.chinese)},
-       {fmt::format(
-            "Caught by: {}. Models whose name ends in \u201c+ {}\u201d were trained with it.",
-            fmt::join(english, "; "), class_of(bug)),
-        fmt::format("能发现它的：{}。名字以“+ {}”结尾的模型带着它训练。", fmt::join(chinese, "；"),
-                    class_of(bug))},
+       {fmt::format("Caught by: {}. {}", fmt::join(english, "; "), trained.english),
+        fmt::format("能发现它的：{}。{}", fmt::join(chinese, "；"), trained.chinese)},
        !english.empty()});
 }
 

@@ -104,7 +104,13 @@ Json heat_maps_json(const HeatMaps& maps) {
           {"key_labels", maps.key_labels},
           {"variants", std::move(variants)},
           {"predict", text_json(maps.predict)},
-          {"reveal", text_json(maps.reveal)}};
+          {"reveal", text_json(maps.reveal)},
+          {"start",
+           {{"layer", maps.start.layer},
+            {"sample", maps.start.sample},
+            {"head", maps.start.head},
+            {"shown", maps.start.shown},
+            {"beside", maps.start.beside}}}};
 }
 
 Json effect_json(const Effect& effect) {

@@ -24,7 +24,8 @@ Table fill_table(const std::vector<FillRow>& rows) {
                {"usual", {"rows that see something", "看得见某些 key 的行"}, {}},
                {"blind", {"rows that see nothing", "什么都看不见的行"}, {}},
                {"two_masks",
-                {"rows that see nothing, two masks added", "什么都看不见的行，叠加两个 mask"},
+                {"rows that see nothing, causal and padding added",
+                 "什么都看不见的行，因果与 padding 两个 mask 相加"},
                 {}},
                {"far_below", {"visible logits at -20,000", "可见 logits 约为 -20,000"}, {}},
                {"garbage",
@@ -75,7 +76,7 @@ std::vector<Effect> fill_effects(const std::vector<FillRow>& rows) {
   const FillRow& loser = find(DType::Float32, "-1e4");
   return {
       {"library_hides_exactly",
-       {"A mask that is no number hides exactly.", "不靠数值实现的 mask 屏蔽得完全彻底。"},
+       {"A mask that is no number hides exactly.", "不是数值的 mask，屏蔽得毫无泄漏。"},
        {fmt::format("The library: weight {} for hidden keys in every dtype and row, and NaN behind "
                     "the mask stays there.",
                     short_number(rows.back().result.one_mask.blind)),
@@ -83,8 +84,9 @@ std::vector<Effect> fill_effects(const std::vector<FillRow>& rows) {
                     short_number(rows.back().result.one_mask.blind))},
        ours},
       {"finite_fill_is_enough_in_usual_rows",
-       {"In a row that sees something, any of the fills does: that is why nobody notices.",
-        "在看得见某些 key 的行里，哪种填充值都管用，所以没人察觉问题。"},
+       {"At usual logits any of the fills does in a row that sees something: that is why nobody "
+        "notices.",
+        "logits 大小正常时，在看得见某些 key 的行里，哪种填充值都管用，所以没人察觉问题。"},
        {fmt::format("The largest weight of a hidden key over all dtypes and fills: {}.",
                     short_number(single.result.one_mask.seeing)),
         fmt::format("所有数据类型与填充值中，隐藏 key 的最大权重：{}。",
@@ -104,18 +106,25 @@ std::vector<Effect> fill_effects(const std::vector<FillRow>& rows) {
                     kFillTokens)},
        blind},
       {"fills_overflow",
-       {"\"A very negative number\" may turn out to be −∞: −1e9 in float16, and two masks of the "
-        "lowest number added in any dtype.",
-        "“一个很负的数”可能变成 −∞：float16 里的 −1e9，以及任何类型中两个最低值 mask 相加。"},
-       {fmt::format("−1e9 is stored as {} in float16; two masks of {} in float32 leave {} in rows "
-                    "that see nothing.",
+       {"\"A very negative number\" may turn out to be −∞: −1e9 in float16, and the sum of two "
+        "masks "
+        "of the lowest number where both hide.",
+        "“一个很负的数”可能变成 −∞：float16 里的 −1e9，以及两个最低值 mask 都屏蔽之处的和。"},
+       {fmt::format(
+            "−1e9 is stored as {} in float16. Two masks of {} in float32: in a row that sees "
+            "nothing, the keys that only one of them hides share the weight, {} each at most "
+            "in place of {}.",
+            short_number(half.stored), short_number(single.stored),
+            short_number(single.result.two_masks.blind),
+            short_number(single.result.one_mask.blind)),
+        fmt::format("float16 中 −1e9 存成 {}。float32 中两个 {} 的 mask "
+                    "相加：什么都看不见的行里，只被其中一个屏蔽的 "
+                    "key 平分权重，最多各得 {}，而不是 {}。",
                     short_number(half.stored), short_number(single.stored),
-                    short_number(single.result.two_masks.blind)),
-        fmt::format("float16 中 −1e9 存成 {}；float32 中两个 {} 相加，什么都看不见的行得到 {}。",
-                    short_number(half.stored), short_number(single.stored),
-                    short_number(single.result.two_masks.blind))},
+                    short_number(single.result.two_masks.blind),
+                    short_number(single.result.one_mask.blind))},
        std::isinf(half.stored) && std::isnan(half.result.one_mask.blind) &&
-           std::isnan(single.result.two_masks.blind)},
+           single.result.two_masks.blind > single.result.one_mask.blind},
       {"weak_fill_loses",
        {"A fill that is not below every visible logit hands the row to the hidden keys.",
         "填充值若高于可见的 logits，整行权重就会交给隐藏的 key。"},

@@ -139,9 +139,10 @@ HeatMaps late_maps(const std::vector<LateRow>& rows) {
   maps.predict = {"The mask is multiplied in after the softmax. Which rows are too pale?",
                   "如果在 softmax 之后才乘 mask，哪些行会偏淡？"};
   maps.reveal = {
-      "All but the last: each has given away the weight of its future, the first row most. "
+      "All but the last: each has given away the weight of its future, the early ones most as a "
+      "rule. "
       "Dividing by the sums brings it back.",
-      "除最后一行外都偏淡：每一行分给未来的权重都丢了，第一行丢得最多。按行归一后才恢复。"};
+      "除最后一行外都偏淡：每一行分给未来的权重都丢了，通常越靠前丢得越多。按行归一后才恢复。"};
   return maps;
 }
 

@@ -21,12 +21,15 @@ constexpr Index kPadded = 2;  // tokens on the left: their own rows see nothing
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kFarBelow = -20000;  // logits of the visible keys in the hard case
 
-/// Causal, with the first tokens as padding: rows below kPadded see nothing.
-Mask left_padded_mask() {
+/// The first tokens.
+Mask padding_mask() {
   Tensor<bool, 2> keep({1, kFillTokens});
   for (Index s = kPadded; s < kFillTokens; ++s) keep(0, s) = true;
-  return Mask::causal() & Mask::key_padding(std::as_const(keep).view(), Polarity::Keep);
+  return Mask::key_padding(std::as_const(keep).view(), Polarity::Keep);
 }
+
+/// Causal, with the first tokens as padding: rows below kPadded see nothing.
+Mask left_padded_mask() { return Mask::causal() & padding_mask(); }
 
 Tensor<bool, 4> hidden_cells(const Mask& mask) {
   const BoundMask bound = mask.bind("lab", {1, 1, kFillTokens, kFillTokens});
@@ -82,14 +85,27 @@ Leak leak_of(const Tensor<double, 4>& weights, const Tensor<bool, 4>& hides) {
   return leak;
 }
 
-HandWrittenResults by_hand(const Situation& situation, DType dtype, double fill, int masks) {
+HandWrittenResults by_hand(const Situation& situation, DType dtype, double fill) {
   return attend_by_hand({.query = situation.query.view(),
                          .key = situation.key.view(),
                          .value = situation.value.view(),
                          .hides = std::as_const(situation.hides).view(),
-                         .masked_by = masks > 1 ? MaskedBy::Adding : MaskedBy::Filling,
                          .fill = fill,
-                         .masks = masks,
+                         .scale = 1,
+                         .dtype = dtype});
+}
+
+/// The causal mask and that of the padding, added one after the other.
+HandWrittenResults added_by_hand(const Situation& situation, DType dtype, double fill) {
+  const Tensor<bool, 4> causal = hidden_cells(Mask::causal());
+  const Tensor<bool, 4> padding = hidden_cells(padding_mask());
+  return attend_by_hand({.query = situation.query.view(),
+                         .key = situation.key.view(),
+                         .value = situation.value.view(),
+                         .hides = causal.view(),
+                         .masked_by = MaskedBy::Adding,
+                         .fill = fill,
+                         .also_hides = padding.view(),
                          .scale = 1,
                          .dtype = dtype});
 }
@@ -121,14 +137,13 @@ Situations draw(std::uint64_t seed) {
 
 FillResult measure(const Situations& situations, DType dtype, double fill) {
   FillResult result;
-  const auto leak = [&](const Situation& situation, int masks) {
-    return leak_of(by_hand(situation, dtype, fill, masks).weights, situation.hides);
+  const auto leak = [&](const Situation& situation, auto attend) {
+    return leak_of(attend(situation, dtype, fill).weights, situation.hides);
   };
-  result.one_mask = leak(situations.usual, 1);
-  result.two_masks = leak(situations.usual, 2);
-  result.far_below = leak(situations.far_below, 1);
-  result.spreads_garbage =
-      has_nan(by_hand(situations.with_garbage, dtype, fill, 1).context, kPadded);
+  result.one_mask = leak(situations.usual, by_hand);
+  result.two_masks = leak(situations.usual, added_by_hand);
+  result.far_below = leak(situations.far_below, by_hand);
+  result.spreads_garbage = has_nan(by_hand(situations.with_garbage, dtype, fill).context, kPadded);
   return result;
 }
 

@@ -82,14 +82,15 @@ HeatMaps weight_maps(const PaddedBatch& batch) {
   }
   maps.predict = {
       "Tokens 2 and 3 of sample 0 are padding. With the mask as [B,T,1,1] and T = H = 4, which "
-      "cells of which head go dark?",
+      "cells of which head are masked?",
       "样本 0 的 token 2、3 是补齐。mask 写成 [B,T,1,1] 且 T = H = 4 时，哪些 head "
-      "的哪些格子会变暗？"};
+      "的哪些格子会被屏蔽？"};
   maps.reveal = {
       "Heads 2 and 3 lose every cell: the tokens' flags landed on the head axis. Heads 0 and 1 "
       "lose none and attend to the padding.",
       "head 2 和 3 的所有格子都被屏蔽：token 的标志落在了 head 轴上。head 0 和 1 "
       "一个格子也没屏蔽，照样关注补齐。"};
+  maps.start = {.head = 2, .shown = 1, .beside = 3};  // finite fills: right, and on the head axis
   return maps;
 }
 
@@ -104,6 +105,7 @@ HeatMaps grown_maps(std::uint64_t seed) {
         heat_map_variant(with_fill(form_name(PaddingForm::Head), fill),
                          attend_padded(batch, PaddingForm::Head, fill).weights.view()));
   }
+  maps.start.head = 3;
   return maps;
 }
 
@@ -200,7 +202,7 @@ std::vector<Effect> outcome_effects(const PaddedBatch& batch, const std::vector<
                     percent(on_query.padding_weight), percent(on_query.error))},
        on_query.error > 0.1 && on_query.padding_weight > 0.2 && rows[4].outcome.nan_part == 0},
       {"check_names_it",
-       {"Held against the oracle, the bug has a name.", "与标准答案对照，就能说出错误的名字。"},
+       {"Held against the oracle, the bug has a name.", "与参考实现对照，就能说出错误的名字。"},
        {fmt::format(
             "qkv check: {} on the head axis, {} on the query axis, nothing on the key axis.",
             finite.diagnosis, on_query.diagnosis),

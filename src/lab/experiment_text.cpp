@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include "base/overloaded.h"
@@ -191,7 +192,14 @@ std::string experiment_text(const Experiment& experiment, const TextStyle& style
   for (const Table& table : experiment.tables) append_table(table, style, lines);
   for (const Effect& effect : experiment.effects) append_effect(effect, style, lines);
   if (!experiment.effects.empty()) lines.emplace_back();
-  append_words("Seen: " + experiment.seen.english, kIndent, style, lines);
+  append_words("You should have seen: " + experiment.seen.english, kIndent, style, lines);
+  const auto missed =
+      std::ranges::count_if(experiment.effects, std::logical_not<>(), &Effect::holds);
+  if (missed > 0) {
+    append_words(fmt::format("This time {} of {} {} not there: see ✗ above.", missed,
+                             experiment.effects.size(), missed == 1 ? "was" : "were"),
+                 kIndent, style, lines);
+  }
   lines.emplace_back();
 
   std::string text;

@@ -4,14 +4,21 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <optional>
 #include <stdexcept>
+#include <string_view>
 #include <utility>
 
 #include "bench/clock.h"
 
 namespace qkv::lab {
 namespace {
+
+bool has_padding(const Task& task) {
+  Random random(0);
+  return task.training(1, random).keep.has_value();
+}
 
 /// Whether the models of a setup have what the bug is about.
 bool can_carry(const TrainingSetup& setup, AttentionBug bug) {
@@ -22,8 +29,19 @@ bool can_carry(const TrainingSetup& setup, AttentionBug bug) {
       return decoder.window.has_value();
     case AttentionBug::KvHeadsTiled:
       return kv_heads > 1 && kv_heads < decoder.heads;
+    case AttentionBug::PaddingDropped:
+    case AttentionBug::PaddingFilled:
+    case AttentionBug::PaddingOnQueryAxis:
+      return has_padding(setup.task);
     case AttentionBug::PaddingOnHeadAxis:
-      return setup.task.tokens == decoder.heads;
+      return has_padding(setup.task) && setup.task.tokens == decoder.heads;
+    case AttentionBug::ScaleMissing:
+    case AttentionBug::ScaleTwice:
+      return std::ranges::none_of(decoder.changes, [](const AttentionChange& change) {
+        return change.matching == Matching::Additive;  // its scale is 1
+      });
+    case AttentionBug::MergedByView:
+      return decoder.heads > 1;
     default:
       return true;
   }
@@ -57,12 +75,22 @@ TrainingSetup injected(TrainingSetup setup, const ExperimentOptions& options) {
   return prepared;
 }
 
+/// Tells who listens, and marks the name.
 Text with_injected(Text name, const TrainedRun& run, const ExperimentOptions& options) {
   if (!options.inject) return name;
   const AttentionBug bug = bug_named(*options.inject);
-  if (run.decoder.change(0).bug != bug) return name;
+  const bool carries = run.decoder.change(0).bug == bug;
+  if (options.injected) options.injected(name, carries);
+  if (!carries) return name;
   const std::string added = fmt::format(" + {}", class_of(bug));
   return {name.english + added, name.chinese + added};
+}
+
+bool same_but_for_case(std::string_view a, std::string_view b) {
+  return std::ranges::equal(a, b, [](char x, char y) {
+    return std::tolower(static_cast<unsigned char>(x)) ==
+           std::tolower(static_cast<unsigned char>(y));
+  });
 }
 
 Measured of_runs(const std::vector<TrainedRun>& runs, double Evaluation::*number) {
@@ -77,7 +105,7 @@ Measured of_runs(const std::vector<TrainedRun>& runs, double Evaluation::*number
 AttentionBug bug_named(const std::string& name) {
   std::vector<std::string> known;
   for (const AttentionBug bug : attention_bugs()) {
-    if (name == name_of(bug) || name == class_of(bug)) return bug;
+    if (same_but_for_case(name, name_of(bug)) || same_but_for_case(name, class_of(bug))) return bug;
     known.push_back(fmt::format("{} ({})", name_of(bug), class_of(bug)));
   }
   throw std::invalid_argument(

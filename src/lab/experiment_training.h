@@ -35,7 +35,7 @@ struct TrainedRun {
   const Evaluation& last() const { return history.held_out.back().evaluation; }
 };
 
-/// Of a name ("padding-on-query-axis") or a class of the catalogue ("M2"). Throws std::invalid_argument where no model can be
+/// Of a name ("padding-on-query-axis") or a class of the catalogue ("M2": the first of that class); capitals do not matter. Throws std::invalid_argument where no model can be
 /// trained with it.
 AttentionBug bug_named(const std::string& name);
 

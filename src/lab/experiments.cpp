@@ -32,11 +32,13 @@ constexpr auto kExperiments = std::to_array<ExperimentEntry>({
      .section = 9,
      .summary = "the causal mask right, off by one and off: loss, text, influence of the future",
      .trains = true,
+     .reads_text = true,
      .run = run_causal},
     {.name = "heads",
      .section = 9,
      .summary = "the same width in 1, 2, 4, 8 and more heads",
      .trains = true,
+     .reads_text = true,
      .run = run_heads},
     {.name = "padding",
      .section = 9,
@@ -69,8 +71,14 @@ const ExperimentEntry* find_experiment(std::string_view name) {
 }
 
 Experiment run_experiment(const ExperimentEntry& entry, const ExperimentOptions& options) {
-  Experiment experiment = entry.run(options);
-  if (entry.trains && options.inject) add_injected_bug(options, experiment);
+  if (!entry.trains || !options.inject) return entry.run(options);
+  InjectedInto into;
+  ExperimentOptions told = options;
+  told.injected = [&](const Text& variant, bool carries) {
+    (carries ? into.carriers : into.others).push_back(variant);
+  };
+  Experiment experiment = entry.run(told);
+  add_injected_bug(options, into, experiment);
   return experiment;
 }
 

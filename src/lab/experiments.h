@@ -12,7 +12,8 @@ struct ExperimentEntry {
   std::string_view name;     ///< "scale"
   int section = 0;           ///< of the lesson
   std::string_view summary;  ///< a line for the help
-  bool trains = false;       ///< heeds text_file and inject
+  bool trains = false;       ///< heeds inject
+  bool reads_text = false;   ///< heeds text_file
   Experiment (*run)(const ExperimentOptions& options) = nullptr;
 };
 

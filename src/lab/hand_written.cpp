@@ -39,6 +39,9 @@ class Rows {
       }
       double score = rounded(rounded(dot) * scale_);
       if (hides(row, s)) score = masked(score);
+      if (call_.also_hides && broadcast_at(*call_.also_hides, row.b, row.h, row.t, s)) {
+        score = masked(score);
+      }
       result.push_back(score);
     }
     return result;
@@ -78,9 +81,7 @@ class Rows {
   double masked(double score) const {
     const double fill = rounded(call_.fill);
     if (call_.masked_by == MaskedBy::Filling) return fill;
-    if (call_.masked_by != MaskedBy::Adding) return score;
-    for (int i = 0; i < call_.masks; ++i) score = rounded(score + fill);
-    return score;
+    return call_.masked_by == MaskedBy::Adding ? rounded(score + fill) : score;
   }
 
   const HandWritten& call_;

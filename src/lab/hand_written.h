@@ -26,7 +26,8 @@ struct HandWritten {
   std::optional<TensorView<const bool, 4>> hides = std::nullopt;
   MaskedBy masked_by = MaskedBy::Filling;
   double fill = -std::numeric_limits<double>::infinity();
-  int masks = 1;                               ///< how many times `fill` is added
+  /// A second mask, whose fill is added besides: where both hide, twice. Only with MaskedBy::Adding.
+  std::optional<TensorView<const bool, 4>> also_hides = std::nullopt;
   std::optional<double> scale = std::nullopt;  ///< 1/√Dk where absent
   DType dtype = DType::Float64;                ///< every step is rounded to it
 };

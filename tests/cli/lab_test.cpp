@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -59,6 +60,17 @@ TEST(LabCommand, RefusesATextThatCannotBeRead) {
               EndsWith("empty.txt: expected a text to train on, got an empty file\n"));
 }
 
+TEST(LabCommand, RefusesATextThatNothingCanBeLearnedFromOrThatNobodyReads) {
+  const TemporaryDirectory folder;
+  std::ofstream(folder.file("same.txt")) << std::string(5000, 'a');
+  EXPECT_THAT(refusal({"causal", "--text", folder.file("same.txt")}),
+              EndsWith("same.txt: expected a text to train on, got one byte again and again\n"));
+  std::ofstream(folder.file("words.txt")) << "words";
+  EXPECT_THAT(refusal({"mask", "--text", folder.file("words.txt")}),
+              EndsWith("--text: expected an experiment that trains on a text (causal, heads), got "
+                       "mask\n"));
+}
+
 TEST(LabCommand, RefusesABugThatNoModelIsTrainedWith) {
   EXPECT_THAT(refusal({"all", "--inject", "Z9"}),
               AllOf(HasSubstr("--inject: expected one of "), HasSubstr("Z9")));
@@ -73,6 +85,10 @@ TEST(LabCommand, RefusesAFolderThatCannotBeMade) {
   EXPECT_THAT(refusal({"scale", "--out", folder.file("file") + "/page"}),
               HasSubstr("file/page: cannot make the folder: Not a directory"));
   EXPECT_THAT(refusal({"scale", "--out", folder.file("file")}), HasSubstr("file: "));
+  EXPECT_THAT(refusal({"scale", "--out", ""}), EndsWith("--out: expected a folder, got \"\"\n"));
+  std::filesystem::create_directory(folder.file("index.html"));
+  EXPECT_THAT(refusal({"scale", "--out", folder.file("")}),
+              HasSubstr("index.html: expected a regular file, got a directory"));
 }
 
 /// A command that has begun; its output goes nowhere, its errors to a file.

@@ -127,7 +127,7 @@ TEST(WriteTensors, FailsWhereNoFileCanBe) {
     }
     std::filesystem::create_directory(directory.file(name));
     expect_file_error([&] { write_tensors(directory.file(name), one_tensor()); }, std::nullopt,
-                      "cannot write: Is a directory");
+                      "expected a regular file, got a directory");
   }
   EXPECT_THAT(directory.names(),
               ::testing::UnorderedElementsAre("plain", "w.safetensors", "w.npz", "w.npy"));

@@ -84,13 +84,14 @@ TEST(InjectedBug, SaysWhatWouldHaveCaughtIt) {
   lab::ExperimentOptions options = test::quick_options();
   options.inject = "S1";
   lab::Experiment experiment;
-  lab::add_injected_bug(options, experiment);
+  lab::add_injected_bug(options, {{{"one", "一"}}, {{"other", "二"}}}, experiment);
   const lab::Table& table = named(experiment.tables, "injected_bug");
   EXPECT_EQ(table.rows.size(), lab::bug_tests().size());
   EXPECT_THAT(table.title.english, HasSubstr("S1"));
   const lab::Effect& effect = named(experiment.effects, "injected_bug_is_caught");
   EXPECT_TRUE(effect.holds);
   EXPECT_THAT(effect.found.english, HasSubstr("one row worked out by hand; output against"));
+  EXPECT_THAT(effect.found.english, HasSubstr("Trained with it: one. Not trained with it: other"));
 }
 
 }  // namespace

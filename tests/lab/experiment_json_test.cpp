@@ -105,6 +105,8 @@ TEST(ExperimentJson, RefusesPartsThatDoNotFitEachOther) {
   is_refused([](Experiment& e) {
     e.heat_maps[0].variants[1].seen = Tensor<std::uint8_t, 5>({1, 1, 1, 4, 4});
   });
+  is_refused([](Experiment& e) { e.heat_maps[0].start.head = 3; });
+  is_refused([](Experiment& e) { e.heat_maps[0].start.beside = 2; });
   is_refused([](Experiment& e) { e.effects[1].key = "holds"; });
 }
 

@@ -64,7 +64,7 @@ TEST(TrainingRuns, InjectedBugBringsWhatItIsAbout) {
       lab::train_variant({"plain", "普通"}, small_setup(), 1, options, {});
   EXPECT_EQ(variant.runs.front().decoder.change(0).bug, std::nullopt);
   EXPECT_EQ(variant.name.english, "plain");
-  options.inject = "M7";
+  options.inject = "causal-Dropped";
   EXPECT_EQ(lab::train_variant({"plain", "普通"}, small_setup(), 1, options, {}).name.english,
             "plain + M7");
 }

@@ -28,7 +28,8 @@ TEST(ExperimentText, AlignsTablesAndMarksEffects) {
                               "  none                  ∞          -7  is no number\n"));
   EXPECT_THAT(text, HasSubstr("  ✓ It holds.\n    By 2 %.\n"
                               "  ✗ It fails.\n    By 90 %.\n\n"
-                              "  Seen: That `numbers` arrive.\n"));
+                              "  You should have seen: That `numbers` arrive.\n  This time 1 of 2 "
+                              "was not there: see ✗ above.\n"));
 }
 
 TEST(ExperimentText, BreaksWideTablesIntoBlocksThatKeepTheirRowsApart) {

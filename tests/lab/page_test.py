@@ -161,8 +161,8 @@ def test_heat_maps_tell_the_cell_under_the_pointer(visit):
     box = figure.locator("canvas").nth(1).bounding_box()
     page.mouse.move(box["x"] + box["width"] - 8, box["y"] + box["height"] - 8)
     assert figure.locator(".readout").inner_text() == (
-        "query 3 “sat” → key 4 “.”: right 34 (hidden by the mask) · off by one 2.003e4"
-    ).replace("2.003e4", "20030")
+        "query 3 “sat” → key 4 “.”: right 34 (hidden by the mask) · off by one 20034"
+    )
     page.mouse.move(2, 2)
     assert figure.locator(".readout").inner_text().startswith("Point at a cell")
 
@@ -178,7 +178,7 @@ def test_heat_maps_are_walked_by_keys(visit):
     page.keyboard.press("End")
     page.keyboard.press("ArrowRight")
     assert told() == (
-        "query 1 “cat” → key 4 “.”: right 14 (hidden by the mask) · off by one 20010 (hidden by the mask)"
+        "query 1 “cat” → key 4 “.”: right 14 (hidden by the mask) · off by one 20014 (hidden by the mask)"
     )
 
 
@@ -190,7 +190,7 @@ def test_heat_maps_show_the_chosen_layer_sample_and_head(visit):
     figure.locator("canvas").first.focus()
     page.keyboard.press("ArrowDown")
     assert "right 11210 · off by one 31210" in figure.locator(".readout").inner_text()
-    assert "31230" in figure.locator(".heat-legend").inner_text()
+    assert "31234" in figure.locator(".heat-legend").inner_text()
 
 
 def test_heat_maps_stand_side_by_side_or_alone(visit):
@@ -203,6 +203,22 @@ def test_heat_maps_stand_side_by_side_or_alone(visit):
     assert [panel.is_visible() for panel in panels.all()] == [True, False]
     figure.get_by_label("Shown").select_option(label="off by one")
     assert figure.locator(".panel-title").first.inner_text() == "off by one"
+
+
+def test_heat_maps_start_where_they_are_told_to(visit):
+    page = visit()
+    figure = map_of(page, "started")
+    assert figure.locator(".panel-title").all_inner_texts() == ["second", "first"]
+    assert figure.locator("select[name=head]").input_value() == "1"
+    figure.locator("canvas").first.focus()
+    page.keyboard.press("Home")
+    assert figure.locator(".readout").inner_text() == "query 0 → key 0: second 4 · first 2"
+
+
+def test_what_was_not_there_is_said(visit):
+    page = visit()
+    assert page.locator("#everything .missed").inner_text() == "This time 1 of 2 was not there: see ✗ above."
+    assert page.locator("#little .missed").count() == 0
 
 
 def test_the_mask_is_hatched_on_request(visit):

@@ -54,6 +54,21 @@ HeatMaps asked_maps() {
   return maps;
 }
 
+/// The second head of the second variant comes first.
+HeatMaps started_maps() {
+  HeatMaps maps;
+  maps.key = "started";
+  maps.title = {"Two heads", "两个 head"};
+  for (const char* name : {"first", "second"}) {
+    HeatMapVariant variant{{name, name}, Tensor<float, 5>({1, 1, 2, 1, 1}), {}};
+    variant.values(0, 0, 0, 0, 0) = *name == 'f' ? 1 : 3;
+    variant.values(0, 0, 1, 0, 0) = *name == 'f' ? 2 : 4;
+    maps.variants.push_back(std::move(variant));
+  }
+  maps.start = {.head = 1, .shown = 1, .beside = 0};
+  return maps;
+}
+
 Chart sample_chart() {
   Chart chart;
   chart.key = "curves";
@@ -109,6 +124,7 @@ std::vector<Experiment> sample_experiments() {
   little.section = 9;
   little.title = {"Hardly anything", "几乎没有"};
   little.explanation = {"Words only.", "只有文字。"};
+  little.heat_maps.push_back(started_maps());
   little.seen = {"Nothing.", "什么也没有。"};
   return {std::move(everything), std::move(little)};
 }

@@ -48,9 +48,9 @@ function selectOf(name, options, onChange) {
 class HeatMapFigure {
   constructor(maps) {
     this.maps = maps;
-    this.at = { layer: 0, sample: 0, head: 0 };
-    this.shown = [0];
-    if (maps.variants.length > 1) this.shown.push(1);
+    const { layer, sample, head, shown, beside } = maps.start;
+    this.at = { layer, sample, head };
+    this.shown = maps.variants.length > 1 ? [shown, beside] : [0];
     this.hatched = maps.variants.some((variant) => variant.seen);
     this.focus = null;
 
@@ -114,6 +114,7 @@ class HeatMapFigure {
         this.draw();
       });
       select.name = key;
+      select.value = String(this.at[key]);
       controls.append(field);
     };
     choose(UI.layer, 'layer', layers);
@@ -136,7 +137,8 @@ class HeatMapFigure {
     });
     first.select.name = 'shown';
     second.select.name = 'beside';
-    second.select.value = '1';
+    first.select.value = String(this.shown[0]);
+    second.select.value = String(this.shown[1]);
     controls.append(first.field, second.field);
   }
 

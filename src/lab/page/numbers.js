@@ -13,6 +13,7 @@ function shortNumber(value) {
   if (!Number.isFinite(value)) return value > 0 ? '∞' : '−∞';
   if (value === 0) return '0';
   const size = Math.abs(value);
+  if (Number.isInteger(value) && size < 1e6) return String(value).replace('-', '−');
   const text = size >= 1e-4 && size < 1e6
     ? String(Number(value.toPrecision(4)))
     : value.toExponential(3).replace(/\.?0+e/, 'e').replace('e+', 'e');

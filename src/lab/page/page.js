@@ -38,7 +38,13 @@ function buildExperiment(experiment) {
   if (experiment.effects.length > 0) {
     section.append(say(make('h3'), UI.effects), buildEffects(experiment.effects));
   }
-  section.append(make('aside', 'seen', say(make('strong'), UI.seen), saySentence(make('p'), experiment.seen)));
+  const seen = make('aside', 'seen', say(make('strong'), UI.seen), saySentence(make('p'), experiment.seen));
+  const missed = experiment.effects.filter((effect) => !effect.holds).length;
+  if (missed > 0) {
+    const note = seen.appendChild(make('p', 'missed'));
+    onLanguage(() => { note.textContent = words(UI.missed, missed, experiment.effects.length); });
+  }
+  section.append(seen);
   return section;
 }
 

@@ -24,6 +24,10 @@ const UI = {
   holds: { en: 'holds', zh: '成立' },
   fails: { en: 'not seen', zh: '未出现' },
   seen: { en: 'What you should have seen', zh: '你应当看到' },
+  missed: {
+    en: (n, all) => `This time ${n} of ${all} ${n === 1 ? 'was' : 'were'} not there: see ✗ above.`,
+    zh: (n, all) => `这一次 ${all} 条中有 ${n} 条未出现：见上面的 ✗。`,
+  },
   numbers: { en: 'Numbers of this chart', zh: '图中的数值' },
   series: { en: 'Series', zh: '曲线' },
   spread: { en: 'low to high', zh: '最低至最高' },
