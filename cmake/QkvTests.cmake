@@ -18,8 +18,10 @@ function(qkv_add_test_program target layer label)
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/src")
   target_compile_definitions(
     ${target} PRIVATE QKV_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
-                      QKV_COMMAND="${PROJECT_BINARY_DIR}/qkv"
-                      $<$<BOOL:${QKV_SANITIZE}>:QKV_SANITIZED>)
+                      QKV_COMMAND="${PROJECT_BINARY_DIR}/qkv")
+  if(QKV_SANITIZE)
+    target_compile_definitions(${target} PRIVATE QKV_SANITIZED)
+  endif()
   target_link_libraries(
     ${target} PRIVATE qkv::qkv qkv_compiler_settings fmt::fmt nlohmann_json::nlohmann_json
                       OpenMP::OpenMP_CXX GTest::gmock GTest::gtest_main)
