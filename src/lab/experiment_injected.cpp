@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,8 +27,8 @@ Text title_of(AttentionBug bug) {
 
 std::string joined(const std::vector<Text>& texts, std::string Text::*language,
                    std::string_view separator) {
-  std::vector<std::string> list;
-  for (const Text& text : texts) list.push_back(text.*language);
+  std::vector<std::string> list(texts.size());
+  std::ranges::transform(texts, list.begin(), [&](const Text& text) { return text.*language; });
   return fmt::format("{}", fmt::join(list, separator));
 }
 
