@@ -90,31 +90,18 @@ Table tests_table(const std::vector<Tested>& all) {
 
 /// Recall with misleading padding on the left, at sizes on which every bug changes what is computed.
 TrainingSetup setup_of(const Task& task, const std::optional<AttentionBug>& bug, bool quick) {
-  TrainingSetup setup;
-  setup.task = task;
-  setup.decoder.vocabulary = task.vocabulary;
-  setup.decoder.context = task.tokens;
-  setup.decoder.layers = 1;
+  TrainingSetup setup = recall_setup(task, quick ? 120 : 240);
   setup.decoder.heads = task.tokens;
   setup.decoder.kv_heads = task.tokens / 2;
-  setup.decoder.mlp_width = 0;
   setup.decoder.window = task.tokens - 1;
   setup.decoder.changes.emplace_back().bug = bug;
-  setup.training.steps = quick ? 120 : 240;
-  setup.training.sequences = 32;
   setup.training.evaluate_every = setup.training.steps / 6;
   return setup;
 }
 
 std::vector<TrainedVariant> train_all(const std::vector<Tested>& all,
                                       const ExperimentOptions& options) {
-  const Task task =
-      recall_task({.keys = 16,
-                   .values = 16,
-                   .pairs = 6,
-                   .queries = 2,
-                   .joined = true,
-                   .padding = RecallPadding{.side = PaddingSide::Left, .misleading = true}});
+  const Task task = misleading_recall();
   ExperimentOptions plain = options;
   plain.inject.reset();  // each has its own
   std::vector<TrainedVariant> variants;
@@ -129,10 +116,6 @@ std::vector<TrainedVariant> train_all(const std::vector<Tested>& all,
   return variants;
 }
 
-double first_loss(const TrainedVariant& variant) {
-  return variant.runs.front().history.loss.front();
-}
-
 Table training_table(const std::vector<TrainedVariant>& variants) {
   Table table{
       "training",
@@ -144,7 +127,7 @@ Table training_table(const std::vector<TrainedVariant>& variants) {
       {}};
   for (const TrainedVariant& variant : variants) {
     table.rows.push_back(
-        {variant.name, Measured{first_loss(variant), {}, {}}, variant.loss(), variant.accuracy()});
+        {variant.name, Measured{variant.first_loss(), {}, {}}, variant.loss(), variant.accuracy()});
   }
   return table;
 }
@@ -222,7 +205,7 @@ Effect cheap_effect(const std::vector<Tested>& all) {
 Effect training_effect(const std::vector<TrainedVariant>& variants) {
   std::vector<std::string> not_fallen;
   for (const TrainedVariant& variant : variants) {
-    if (!(variant.loss().value < 0.9 * first_loss(variant)))
+    if (!(variant.loss().value < 0.9 * variant.first_loss()))
       not_fallen.push_back(variant.name.english);
   }
   const auto loss = [](const TrainedVariant& variant) { return variant.loss().value; };
@@ -238,13 +221,13 @@ Effect training_effect(const std::vector<TrainedVariant>& variants) {
        "带着其中任何一个错误，训练看上去都很正常：损失在下降。"},
       {fmt::format("Held-out loss from about {:.2f} to {:.2f} without a bug, {:.2f} to {:.2f} "
                    "with one.{}",
-                   first_loss(variants.front()), loss(variants.front()), low, high,
+                   variants.front().first_loss(), loss(variants.front()), low, high,
                    not_fallen.empty()
                        ? ""
                        : fmt::format(" It does not fall with {}.", fmt::join(not_fallen, ", "))),
        fmt::format(
            "留出集损失从约 {:.2f} 降到：无错误 {:.2f}，有错误 {:.2f} 到 {:.2f}。{}",
-           first_loss(variants.front()), loss(variants.front()), low, high,
+           variants.front().first_loss(), loss(variants.front()), low, high,
            not_fallen.empty() ? "" : fmt::format("不下降的有 {}。", fmt::join(not_fallen, "、")))},
       not_fallen.empty()};
 }

@@ -37,10 +37,7 @@ std::vector<CausalKind> kinds() {
 }
 
 TrainingSetup setup_of(const Task& task, const std::optional<AttentionBug>& bug, bool quick) {
-  TrainingSetup setup;
-  setup.task = task;
-  setup.decoder.vocabulary = task.vocabulary;
-  setup.decoder.context = kTokens;
+  TrainingSetup setup = setup_for(task);
   setup.decoder.changes.emplace_back().bug = bug;
   setup.decoder.positions = PositionKind::Rotary;
   setup.training.schedule.peak = 1e-2;
@@ -118,11 +115,9 @@ HeatMaps influence_maps(const std::vector<CausalRow>& rows) {
   maps.title = {"How far the logits of a row move when the token of a column changes",
                 "改动某列的 token 时，某行的 logits 变化多少"};
   for (const CausalRow& row : rows) {
-    HeatMapVariant variant{
-        row.name, Tensor<float, 5>({1, 1, 1, kInfluenceTokens, kInfluenceTokens}), {}};
-    std::ranges::transform(row.influence.elements(), variant.values.elements().begin(),
-                           [](double one) { return static_cast<float>(one); });
-    maps.variants.push_back(std::move(variant));
+    const TensorView<const double, 4> influence(row.influence.data(),
+                                                {1, 1, kInfluenceTokens, kInfluenceTokens});
+    maps.variants.push_back(heat_map_variant(row.name, influence));
   }
   maps.predict = {
       "The mask lets each query see one token too many. After two layers, how far ahead does a "

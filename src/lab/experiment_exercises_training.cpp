@@ -26,23 +26,11 @@ std::vector<MatchingKind> kinds() {
           {{"additive", "加性"}, Matching::Additive}};
 }
 
-/// Eight pairs of a key and a value, each one token, and four keys whose values are asked for.
-Task recall() {
-  return recall_task({.keys = 16, .values = 16, .pairs = 8, .queries = 4, .joined = true});
-}
-
 TrainingSetup setup_of(const Task& task, Matching matching) {
-  TrainingSetup setup;
-  setup.task = task;
-  setup.decoder.vocabulary = task.vocabulary;
-  setup.decoder.context = task.tokens;
-  setup.decoder.layers = 1;
+  TrainingSetup setup = recall_setup(task, kSteps);
   setup.decoder.heads = 1;
   setup.decoder.head_width = kWidth;
-  setup.decoder.mlp_width = 0;
   setup.decoder.changes.emplace_back().matching = matching;
-  setup.training.steps = kSteps;
-  setup.training.sequences = 32;
   setup.training.evaluate_every = kSteps / 8;
   return setup;
 }
@@ -50,7 +38,7 @@ TrainingSetup setup_of(const Task& task, Matching matching) {
 }  // namespace
 
 void add_matching_training(const ExperimentOptions& options, Experiment& experiment) {
-  const Task task = recall();
+  const Task task = plain_recall();
   std::vector<TrainedVariant> variants;
   Table table{
       "matching_losses",

@@ -27,9 +27,7 @@ struct HeadRow {
 };
 
 TrainingSetup setup_of(const Task& task, Index heads, bool quick) {
-  TrainingSetup setup;
-  setup.task = task;
-  setup.decoder.vocabulary = task.vocabulary;
+  TrainingSetup setup = setup_for(task);
   setup.decoder.context = kRankTokens;
   setup.decoder.positions = PositionKind::Rotary;
   // A layer norm would take a dimension from what the widest head reads.

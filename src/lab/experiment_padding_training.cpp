@@ -12,10 +12,6 @@
 namespace qkv::lab {
 namespace {
 
-constexpr Index kHeads = 8;
-constexpr Index kPairs = 6;
-constexpr Index kQueries = 2;  // T = H = 8: the mask on the head axis broadcasts
-
 struct PaddingKind {
   Text name;
   std::optional<AttentionBug> bug;
@@ -28,33 +24,12 @@ std::vector<PaddingKind> kinds() {
           {{"no padding mask", "不加 padding mask"}, AttentionBug::PaddingDropped}};
 }
 
-/// Padding on the left that holds pairs like the others, which contradict them: a batch that was filled up with old data.
-Task recall() {
-  return recall_task({.keys = 16,
-                      .values = 16,
-                      .pairs = kPairs,
-                      .queries = kQueries,
-                      .joined = true,
-                      .padding = RecallPadding{.side = PaddingSide::Left, .misleading = true}});
-}
-
 TrainingSetup setup_of(const Task& task, const std::optional<AttentionBug>& bug) {
-  TrainingSetup setup;
-  setup.task = task;
-  setup.decoder.vocabulary = task.vocabulary;
-  setup.decoder.context = task.tokens;
-  setup.decoder.layers = 1;
-  setup.decoder.heads = kHeads;
-  setup.decoder.mlp_width = 0;
+  TrainingSetup setup = recall_setup(task, 240);
+  setup.decoder.heads = task.tokens;  // the mask on the head axis broadcasts
   setup.decoder.changes.emplace_back().bug = bug;
-  setup.training.steps = 240;
-  setup.training.sequences = 32;
   setup.training.evaluate_every = setup.training.steps / 8;
   return setup;
-}
-
-double first_loss(const TrainedVariant& variant) {
-  return variant.runs.front().history.loss.front();
 }
 
 Table training_table(const std::vector<TrainedVariant>& variants) {
@@ -71,7 +46,7 @@ Table training_table(const std::vector<TrainedVariant>& variants) {
   for (const TrainedVariant& variant : variants) {
     std::vector<double> last;
     for (const TrainedRun& run : variant.runs) last.push_back(run.history.loss.back());
-    table.rows.push_back({variant.name, Measured{first_loss(variant), {}, {}}, over_seeds(last),
+    table.rows.push_back({variant.name, Measured{variant.first_loss(), {}, {}}, over_seeds(last),
                           variant.loss(), variant.accuracy()});
   }
   return table;
@@ -83,7 +58,7 @@ Effect training_effect(const std::vector<TrainedVariant>& variants) {
   const TrainedVariant& query = variants[2];
   const auto worse = [&](const TrainedVariant& variant) {
     return variant.accuracy().value < right.accuracy().value - 0.05 &&
-           variant.loss().value < 0.8 * first_loss(variant);
+           variant.loss().value < 0.8 * variant.first_loss();
   };
   return {"loss_falls_all_the_same",
           {"Trained with the mask on the wrong axis, the loss falls all the same – to a worse "
@@ -92,12 +67,12 @@ Effect training_effect(const std::vector<TrainedVariant>& variants) {
           {fmt::format("Held-out loss from {:.2f} to {:.2f} on the head axis and {:.2f} on the "
                        "query axis; with the right mask to {:.2f}. "
                        "Right answers: {}, {} and {}.",
-                       first_loss(head), head.loss().value, query.loss().value, right.loss().value,
+                       head.first_loss(), head.loss().value, query.loss().value, right.loss().value,
                        percent(head.accuracy().value), percent(query.accuracy().value),
                        percent(right.accuracy().value)),
            fmt::format("留出集损失从 {:.2f} 降到：head 轴 {:.2f}，query 轴 {:.2f}，正确 mask "
                        "{:.2f}。答对率分别为 {}、{} 和 {}。",
-                       first_loss(head), head.loss().value, query.loss().value, right.loss().value,
+                       head.first_loss(), head.loss().value, query.loss().value, right.loss().value,
                        percent(head.accuracy().value), percent(query.accuracy().value),
                        percent(right.accuracy().value))},
           worse(head) && worse(query)};
@@ -106,7 +81,7 @@ Effect training_effect(const std::vector<TrainedVariant>& variants) {
 }  // namespace
 
 void add_padding_training(const ExperimentOptions& options, Experiment& experiment) {
-  const Task task = recall();
+  const Task task = misleading_recall();
   std::vector<TrainedVariant> variants;
   for (const PaddingKind& kind : kinds()) {
     const double begin = 0.6 + 0.1 * static_cast<double>(variants.size());

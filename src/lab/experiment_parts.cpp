@@ -110,16 +110,6 @@ AttentionResults attend(const AttentionInputs<double>& inputs) {
   return results;
 }
 
-HeatMapVariant heat_map_variant(Text name, const TensorView<const double, 4>& weights) {
-  const auto [batch, heads, queries, keys] = weights.shape();
-  HeatMapVariant variant{std::move(name), Tensor<float, 5>({1, batch, heads, queries, keys}), {}};
-  float* next = variant.values.data();
-  detail::for_each_offset(weights.shape(), weights.strides(), [&](std::ptrdiff_t offset) {
-    *next++ = static_cast<float>(weights.data()[offset]);
-  });
-  return variant;
-}
-
 HeatMapVariant heat_map_variant(Text name, const TensorView<const double, 4>& weights,
                                 const Mask& mask) {
   HeatMapVariant variant = heat_map_variant(std::move(name), weights);

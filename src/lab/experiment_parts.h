@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "lab/experiment.h"
@@ -75,7 +76,16 @@ struct AttentionResults {
 AttentionResults attend(const AttentionInputs<double>& inputs);
 
 /// [B,H,T,S] as a variant of heat maps, of one layer.
-HeatMapVariant heat_map_variant(Text name, const TensorView<const double, 4>& weights);
+template <class T>
+HeatMapVariant heat_map_variant(Text name, const TensorView<T, 4>& weights) {
+  const auto [batch, heads, queries, keys] = weights.shape();
+  HeatMapVariant variant{std::move(name), Tensor<float, 5>({1, batch, heads, queries, keys}), {}};
+  float* next = variant.values.data();
+  detail::for_each_offset(weights.shape(), weights.strides(), [&](std::ptrdiff_t offset) {
+    *next++ = static_cast<float>(weights.data()[offset]);
+  });
+  return variant;
+}
 /// What the mask lets through, of weights [B,H,T,S].
 HeatMapVariant heat_map_variant(Text name, const TensorView<const double, 4>& weights,
                                 const Mask& mask);

@@ -40,25 +40,12 @@ Text row_name(Tying tying, Index head_width) {
           fmt::format("{}，Dh = {}", name.chinese, head_width)};
 }
 
-/// Eight pairs of a key and a value, each one token, then four keys whose values are asked for. One head must find the token by its
-/// key and bring its value.
-Task recall() {
-  return recall_task({.keys = 16, .values = 16, .pairs = 8, .queries = 4, .joined = true});
-}
-
 TrainingSetup setup_of(const Task& task, Tying tying, Index head_width) {
-  TrainingSetup setup;
-  setup.task = task;
-  setup.decoder.vocabulary = task.vocabulary;
-  setup.decoder.context = task.tokens;
+  TrainingSetup setup = recall_setup(task, kSteps);
   setup.decoder.model_width = kModelWidth;
-  setup.decoder.layers = 1;
   setup.decoder.heads = 1;
   setup.decoder.head_width = head_width;
-  setup.decoder.mlp_width = 0;
   setup.decoder.changes.emplace_back().tying = tying;
-  setup.training.steps = kSteps;
-  setup.training.sequences = 32;
   setup.training.evaluate_every = kSteps / 8;
   return setup;
 }
@@ -132,13 +119,8 @@ HeatMaps recall_maps(const std::vector<ProjectionRow>& rows, const Task& task, s
   for (const ProjectionRow& row : rows) {
     const DecoderResult<float> result =
         row.variant.runs.front().decoder.forward(batch, ReturnWeights::Yes);
-    const Tensor<float, 4>& weights = *result.blocks.front().weights();
-    HeatMapVariant variant{row.variant.name,
-                           Tensor<float, 5>({1, weights.shape(0), weights.shape(1),
-                                             weights.shape(2), weights.shape(3)}),
-                           {}};
-    std::ranges::copy(weights.elements(), variant.values.elements().begin());
-    maps.variants.push_back(std::move(variant));
+    maps.variants.push_back(
+        heat_map_variant(row.variant.name, result.blocks.front().weights()->view()));
   }
   maps.predict = {
       "With W_q = W_k a query and a key of the same token are the same vector. Where will the last "
@@ -202,7 +184,7 @@ std::vector<Effect> effects_of(const std::vector<ProjectionRow>& rows) {
 }  // namespace
 
 Experiment run_projections(const ExperimentOptions& options) {
-  const Task task = recall();
+  const Task task = plain_recall();
   const std::vector<ProjectionRow> rows = measure(task, options);
   Experiment experiment;
   experiment.name = "projections";

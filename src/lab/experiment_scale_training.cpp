@@ -25,24 +25,12 @@ struct ScaleRow {
       0;  ///< standard deviation of the gradient's norm over its mean, over the first half of the steps
 };
 
-/// Eight pairs of a key and a value, each one token, and four keys whose values are asked for.
-Task recall() {
-  return recall_task({.keys = 16, .values = 16, .pairs = 8, .queries = 4, .joined = true});
-}
-
 TrainingSetup setup_of(const Task& task, Index width, bool scaled) {
-  TrainingSetup setup;
-  setup.task = task;
-  setup.decoder.vocabulary = task.vocabulary;
-  setup.decoder.context = task.tokens;
+  TrainingSetup setup = recall_setup(task, kSteps);
   setup.decoder.model_width = kModelWidth;
-  setup.decoder.layers = 1;
   setup.decoder.heads = 1;
   setup.decoder.head_width = width;
-  setup.decoder.mlp_width = 0;
   if (!scaled) setup.decoder.changes.emplace_back().bug = AttentionBug::ScaleMissing;
-  setup.training.steps = kSteps;
-  setup.training.sequences = 32;
   setup.training.evaluate_every = kSteps / 12;
   return setup;
 }
@@ -65,7 +53,7 @@ double gradient_spread(const TrainedVariant& variant) {
 }
 
 std::vector<ScaleRow> measure(const ExperimentOptions& options) {
-  const Task task = recall();
+  const Task task = plain_recall();
   std::vector<ScaleRow> rows;
   for (const Index width : {Index{64}, Index{256}}) {
     for (const bool scaled : {true, false}) {

@@ -102,6 +102,36 @@ Measured of_runs(const std::vector<TrainedRun>& runs, double Evaluation::*number
 
 }  // namespace
 
+TrainingSetup setup_for(const Task& task) {
+  TrainingSetup setup;
+  setup.task = task;
+  setup.decoder.vocabulary = task.vocabulary;
+  setup.decoder.context = task.tokens;
+  return setup;
+}
+
+Task plain_recall() {
+  return recall_task({.keys = 16, .values = 16, .pairs = 8, .queries = 4, .joined = true});
+}
+
+Task misleading_recall() {
+  return recall_task({.keys = 16,
+                      .values = 16,
+                      .pairs = 6,
+                      .queries = 2,
+                      .joined = true,
+                      .padding = RecallPadding{.side = PaddingSide::Left, .misleading = true}});
+}
+
+TrainingSetup recall_setup(const Task& task, Index steps) {
+  TrainingSetup setup = setup_for(task);
+  setup.decoder.layers = 1;
+  setup.decoder.mlp_width = 0;
+  setup.training.steps = steps;
+  setup.training.sequences = 32;
+  return setup;
+}
+
 AttentionBug bug_named(const std::string& name) {
   std::vector<std::string> known;
   for (const AttentionBug bug : attention_bugs()) {
@@ -133,6 +163,7 @@ TrainedRun train_once(const TrainingSetup& setup, std::uint64_t seed,
   return run;
 }
 
+double TrainedVariant::first_loss() const { return runs.front().history.loss.front(); }
 Measured TrainedVariant::loss() const { return of_runs(runs, &Evaluation::loss); }
 Measured TrainedVariant::accuracy() const { return of_runs(runs, &Evaluation::accuracy); }
 

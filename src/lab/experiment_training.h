@@ -19,6 +19,18 @@ struct TrainingSetup {
   TrainingOptions training;
 };
 
+/// The decoder has the task's vocabulary, and a context as long as its sequences.
+TrainingSetup setup_for(const Task& task);
+
+/// Recall in which a pair is one token, so that one head can find it by its key and bring its value: eight pairs, then four keys
+/// whose values are asked for.
+Task plain_recall();
+/// Recall of 8 tokens with padding on the left that holds pairs like the others, which contradict them: a batch that was filled up
+/// with old data.
+Task misleading_recall();
+/// What learns either: one block without an MLP, in batches of 32 sequences.
+TrainingSetup recall_setup(const Task& task, Index steps);
+
 /// A part of the experiment's progress.
 struct Stage {
   std::string what;
@@ -50,6 +62,7 @@ struct TrainedVariant {
   Text name;  ///< "H = 4 + M8" where a bug was injected
   std::vector<TrainedRun> runs;
 
+  double first_loss() const;  ///< of the first run's first batch, before training
   Measured loss() const;      ///< held out, in nats
   Measured accuracy() const;  ///< held out
 };
