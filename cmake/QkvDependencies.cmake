@@ -8,9 +8,6 @@ find_package(hwy REQUIRED)
 # Through pkg-config: libzip's own CMake package demands programs that its Debian package does not hold.
 pkg_check_modules(libzip REQUIRED IMPORTED_TARGET libzip)
 pkg_check_modules(cairo REQUIRED IMPORTED_TARGET cairo)
-# Chart.js, which goes into the page of `qkv lab`.
-find_file(QKV_CHART_JS chart.min.js PATH_SUFFIXES javascript/chart.js share/javascript/chart.js
-          DOC "Chart.js 3 in one file" REQUIRED)
 
 if(QKV_BUILD_CLI)
   find_package(CLI11 REQUIRED)

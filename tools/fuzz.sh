@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # tools/fuzz.sh [SECONDS]
 #
-# Builds the fuzz targets (they are part of the build with the address sanitizer), runs each for so many seconds (20 without an argument) from the seeds in
-# tests/fuzz/corpus, and fails on a finding, or where the targets together reach less than 90 % of the
-# lines of the readers.
+# Builds the fuzz targets (they are part of the build with the address sanitizer), runs each for so
+# many seconds (20 without an argument) from the seeds in tests/fuzz/corpus, and fails on a finding, or
+# where the targets together reach less than 90 % of the lines of the readers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
