@@ -5,23 +5,21 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "cli/page_folder.h"
 #include "cli/stop_signal.h"
 #include "cli/terminal.h"
 #include "cli/whole_number.h"
 #include "io/file_map.h"
-#include "io/output_file.h"
 #include "lab/experiment_json.h"
 #include "lab/experiment_text.h"
 #include "lab/experiment_training.h"
 #include "lab/experiments.h"
-#include "lab/page.h"
 #include "model/attention_change.h"
 #include "qkv/error.h"
 
@@ -110,31 +108,6 @@ void check_training_options(const lab::ExperimentOptions& options,
   }
 }
 
-std::string page_path(const LabOptions& options) { return *options.out + "/index.html"; }
-std::string results_path(const LabOptions& options) { return *options.out + "/results.json"; }
-
-/// The folder is made where it is missing, and files can be made in it; none of them stays.
-void prepare_folder(const LabOptions& options) {
-  if (options.out->empty()) fail("--out", "a folder", "\"\"");
-  std::error_code problem;
-  std::filesystem::create_directories(*options.out, problem);
-  if (problem) throw FileError(*options.out, "cannot make the folder: " + problem.message());
-  for (const std::string& path : {page_path(options), results_path(options)}) {
-    const OutputFile tried(path);
-  }
-}
-
-/// Both are written whole before one of them takes its name.
-void write_page(const LabOptions& options, const std::string& results) {
-  const std::string page = lab::page(results);
-  OutputFile page_file(page_path(options));
-  OutputFile results_file(results_path(options));
-  page_file.write(std::as_bytes(std::span(page)));
-  results_file.write(std::as_bytes(std::span(results)));
-  results_file.commit();
-  page_file.commit();
-}
-
 /// "lab 2/9 mask [#####...............]  25 %  float16"
 std::string progress_text(std::string_view name, std::size_t number, std::size_t count,
                           std::string_view what, double done) {
@@ -152,7 +125,7 @@ class LabRun {
   ExitCode run() {
     const std::vector<const ExperimentEntry*> chosen = chosen_experiments(options_.names);
     check_training_options(options_.experiment, chosen);
-    if (options_.out) prepare_folder(options_);
+    if (options_.out) folder_.emplace("lab", *options_.out);
     try {
       run_experiments(chosen);
     } catch (const lab::Interrupted&) {
@@ -185,11 +158,11 @@ class LabRun {
   void finish() const {
     if (!options_.json && !options_.out) return;
     const std::string results = lab::experiments_json(done_, options_.experiment);
-    if (options_.out) write_page(options_, results);
+    if (folder_) folder_->write(results);
     if (options_.json) {
       fmt::print("{}", results);
     } else {
-      fmt::print("  page  {}\n  JSON  {}\n", page_path(options_), results_path(options_));
+      fmt::print("  page  {}\n  JSON  {}\n", folder_->page(), folder_->results());
     }
   }
 
@@ -201,6 +174,7 @@ class LabRun {
   }
 
   const LabOptions& options_;
+  std::optional<PageFolder> folder_;
   StopSignal stop_;
   ProgressLine progress_;
   std::vector<lab::Experiment> done_;

@@ -10,6 +10,7 @@
 #include "cli/bench.h"
 #include "cli/check.h"
 #include "cli/commands.h"
+#include "cli/explain.h"
 #include "cli/lab.h"
 #include "cli/plan.h"
 #include "cli/trace.h"
@@ -38,9 +39,10 @@ int parse_and_run(int argc, char** argv) {
   app.set_version_flag("--version", "qkv " QKV_VERSION);
   app.require_subcommand(0, 1);
 
-  const std::vector<Command> commands{add_trace_command(app), add_plan_command(app),
-                                      add_align_command(app), add_check_command(app),
-                                      add_bench_command(app), add_lab_command(app)};
+  const std::vector<Command> commands{add_trace_command(app),   add_plan_command(app),
+                                      add_align_command(app),   add_check_command(app),
+                                      add_explain_command(app), add_lab_command(app),
+                                      add_bench_command(app)};
 
   try {
     app.parse(argc, argv);

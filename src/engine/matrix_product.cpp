@@ -65,7 +65,8 @@ class MatrixProduct {
                       panels + first * panel_elements, sums);
       }
     };
-    if (threads == 1) return work(0);
+    // Within a region of the caller's the loops above would be divided among its threads.
+    if (threads == 1 && omp_get_level() == 0) return work(0);
 #pragma omp parallel num_threads(threads)
     work(omp_get_thread_num());
   }

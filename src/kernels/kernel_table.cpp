@@ -14,6 +14,7 @@
 #include <hwy/highway.h>
 #include "kernels/backward-inl.h"
 #include "kernels/forward-inl.h"
+#include "kernels/gelu-inl.h"
 #include "kernels/pack-inl.h"
 #include "kernels/widen-inl.h"
 
@@ -44,8 +45,8 @@ KernelTable<T> make_table() {
 }
 
 Target describe_target() {
-  return {hwy::TargetName(HWY_TARGET), make_table<float>(), make_table<double>(),
-          &widen_row<Float16>, &widen_row<BFloat16>};
+  return {hwy::TargetName(HWY_TARGET), make_table<float>(), make_table<double>(), &gelu_row<float>,
+          &widen_row<Float16>,         &widen_row<BFloat16>};
 }
 
 }  // namespace qkv::kernels::HWY_NAMESPACE

@@ -204,6 +204,8 @@ struct Target {
   std::string_view name;  ///< "AVX3", "AVX2", "SSE4", "NEON", "SCALAR", …
   KernelTable<float> float32;
   KernelTable<double> float64;
+  /// values x become x·Φ(x), and slopes, which may be null, Φ(x) + x·φ(x). Off by at most 4 units of 2^-24 of max(1, |x|).
+  void (*gelu)(float* values, float* slopes, std::ptrdiff_t count) noexcept = nullptr;
   void (*widen_float16)(const Float16* source, std::ptrdiff_t count,
                         float* target) noexcept = nullptr;
   void (*widen_bfloat16)(const BFloat16* source, std::ptrdiff_t count,

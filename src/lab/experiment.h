@@ -3,24 +3,18 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <optional>
-#include <stdexcept>
 #include <string>
-#include <string_view>
 #include <variant>
 #include <vector>
 
+#include "base/progress.h"
+#include "base/text.h"
 #include "qkv/tensor.h"
 
 namespace qkv::lab {
 
-/// The same sentence twice.
-struct Text {
-  std::string english;
-  std::string chinese;
-};
+using qkv::Text;
 
 /// A measured number with its spread over seeds, where noise matters.
 struct Measured {
@@ -94,6 +88,20 @@ struct HeatMaps {
   HeatMapStart start = {};
 };
 
+/// What a method says of each token.
+struct TokenScores {
+  Text name;
+  std::vector<double> scores;  ///< as many as there are tokens; shown against the largest
+};
+
+/// Tokens of a text in the colours of their scores, a line a method.
+struct TokenMaps {
+  std::string key;
+  Text title;
+  std::vector<std::string> tokens;
+  std::vector<TokenScores> methods;
+};
+
 /// One effect that the lesson names, and whether it was there. Tests fail where it is not.
 struct Effect {
   std::string key;  ///< "variance_is_dk"
@@ -103,22 +111,20 @@ struct Effect {
 };
 
 struct Experiment {
-  std::string name;  ///< "scale"
-  int section = 0;   ///< of the lesson
+  std::string name;                                   ///< "scale"
+  int section = 0;                                    ///< of the lesson
+  std::optional<std::string> command = std::nullopt;  ///< that ran it; absent: "qkv lab scale"
   Text title;
   Text explanation;  ///< what is done and why, a paragraph or two
   std::vector<Table> tables;
   std::vector<Chart> charts;
   std::vector<HeatMaps> heat_maps;
+  std::vector<TokenMaps> token_maps = {};
   std::vector<Effect> effects;
   Text seen;  ///< what one should have seen, in a sentence
 };
 
-/// An experiment was stopped by whoever listens to its progress.
-class Interrupted : public std::runtime_error {
- public:
-  Interrupted() : std::runtime_error("lab: interrupted") {}
-};
+using qkv::Interrupted;
 
 struct ExperimentOptions {
   bool quick = false;
@@ -128,9 +134,8 @@ struct ExperimentOptions {
   std::optional<std::string> inject;  ///< a class of the catalogue, in training experiments
   /// Told of each variant that is trained while there is something to inject, and whether its models could carry it.
   std::function<void(const Text& variant, bool carries)> injected;
-  int threads = 0;  ///< 0: as many as OpenMP gives
-  /// Told what is being done and how much of the experiment is done, 0 to 1; false stops it (throws Interrupted).
-  std::function<bool(std::string_view what, double done)> progress;
+  int threads = 0;    ///< 0: as many as OpenMP gives
+  Progress progress;  ///< false stops the experiment (throws Interrupted)
 };
 
 }  // namespace qkv::lab

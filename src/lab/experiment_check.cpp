@@ -67,6 +67,14 @@ void check(const Place& place, const HeatMaps& maps) {
   check_labels(maps.key_labels, 4);
 }
 
+void check(const Place& place, const TokenMaps& maps) {
+  if (maps.methods.empty()) throw std::logic_error(fmt::format("lab: {}: no method", place));
+  for (const TokenScores& method : maps.methods) {
+    expect_size(fmt::format("{}: {}", place, method.name.english), "scores", maps.tokens.size(),
+                method.scores.size());
+  }
+}
+
 /// Of one kind: keys may be those of other kinds.
 template <class Parts>
 void check_parts(const Experiment& experiment, std::string_view kind, const Parts& parts) {
@@ -86,6 +94,7 @@ void check_experiment(const Experiment& experiment) {
   check_parts(experiment, "table", experiment.tables);
   check_parts(experiment, "chart", experiment.charts);
   check_parts(experiment, "heat maps", experiment.heat_maps);
+  check_parts(experiment, "token maps", experiment.token_maps);
   check_parts(experiment, "effect", experiment.effects);
 }
 

@@ -113,6 +113,17 @@ Json heat_maps_json(const HeatMaps& maps) {
             {"beside", maps.start.beside}}}};
 }
 
+Json token_maps_json(const TokenMaps& maps) {
+  Json methods = Json::array();
+  for (const TokenScores& method : maps.methods) {
+    methods.push_back({{"name", text_json(method.name)}, {"scores", numbers_json(method.scores)}});
+  }
+  return {{"key", maps.key},
+          {"title", text_json(maps.title)},
+          {"tokens", maps.tokens},
+          {"methods", std::move(methods)}};
+}
+
 Json effect_json(const Effect& effect) {
   return {{"key", effect.key},
           {"claim", text_json(effect.claim)},
@@ -131,12 +142,14 @@ Json experiment_json(const Experiment& experiment) {
   check_experiment(experiment);
   return {{"name", experiment.name},
           {"section", experiment.section},
+          {"command", experiment.command.value_or("qkv lab " + experiment.name)},
           {"title", text_json(experiment.title)},
           {"explanation", text_json(experiment.explanation)},
           {"effects", list_json(experiment.effects, effect_json)},
           {"tables", list_json(experiment.tables, table_json)},
           {"charts", list_json(experiment.charts, chart_json)},
           {"heat_maps", list_json(experiment.heat_maps, heat_maps_json)},
+          {"token_maps", list_json(experiment.token_maps, token_maps_json)},
           {"seen", text_json(experiment.seen)}};
 }
 

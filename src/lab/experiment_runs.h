@@ -10,6 +10,7 @@ Experiment run_projections(const ExperimentOptions& options);      ///< §1
 Experiment run_scale(const ExperimentOptions& options);            ///< §2
 Experiment run_mask(const ExperimentOptions& options);             ///< §2, §4
 Experiment run_complexity(const ExperimentOptions& options);       ///< §7
+Experiment run_explain(const ExperimentOptions& options);          ///< §8
 Experiment run_causal(const ExperimentOptions& options);           ///< §9
 Experiment run_heads(const ExperimentOptions& options);            ///< §9
 Experiment run_padding(const ExperimentOptions& options);          ///< §9

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <functional>
 #include <set>
 
@@ -181,6 +183,35 @@ void append_paragraphs(std::string_view text, const TextStyle& style, Lines& lin
   }
 }
 
+/// Each token behind a block as high as its share of the largest score; a minus where it is negative.
+void append_token_maps(const TokenMaps& maps, const TextStyle& style, Lines& lines) {
+  constexpr std::array<const char*, 9> kBlocks = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  append_words(maps.title.english, kIndent, style, lines);
+  lines.emplace_back();
+  std::size_t widest_name = 0;
+  for (const TokenScores& method : maps.methods)
+    widest_name = std::max(widest_name, display_width(method.name.english));
+  for (const TokenScores& method : maps.methods) {
+    double most = 0;
+    for (const double score : method.scores) most = std::max(most, std::fabs(score));
+    std::string text;
+    for (std::size_t t = 0; t < maps.tokens.size(); ++t) {
+      const double share = most > 0 ? method.scores[t] / most : 0;
+      const auto level = static_cast<std::size_t>(std::lround(8 * std::fabs(share)));
+      text += fmt::format("{}{}{}{}", t == 0 ? "" : " ", share < 0 && level > 0 ? "-" : "",
+                          level == 0 ? "" : kBlocks.at(level), printable(maps.tokens[t]));
+    }
+    const std::size_t column = kIndent + widest_name + kGap;
+    const std::size_t width = style.width > column + 20 ? style.width - column : 20;
+    std::string name = pad_right(method.name.english, widest_name);
+    for (const std::string& line : wrap(text, width)) {
+      lines.push_back(std::string(kIndent, ' ') + name + std::string(kGap, ' ') + line);
+      name.assign(widest_name, ' ');
+    }
+  }
+  lines.emplace_back();
+}
+
 }  // namespace
 
 std::string experiment_text(const Experiment& experiment, const TextStyle& style) {
@@ -189,6 +220,7 @@ std::string experiment_text(const Experiment& experiment, const TextStyle& style
                                           experiment.title.english)));
   lines.emplace_back();
   append_paragraphs(experiment.explanation.english, style, lines);
+  for (const TokenMaps& maps : experiment.token_maps) append_token_maps(maps, style, lines);
   for (const Table& table : experiment.tables) append_table(table, style, lines);
   for (const Effect& effect : experiment.effects) append_effect(effect, style, lines);
   if (!experiment.effects.empty()) lines.emplace_back();

@@ -11,6 +11,8 @@
 #include "model/changed_attention.h"
 #include "model/elementwise.h"
 #include "module/module_sizes.h"
+#include "module/projection.h"
+#include "qkv/engine.h"
 
 namespace qkv {
 namespace {
@@ -43,18 +45,6 @@ void check_bug(AttentionBug bug, const BlockAttentionOptions& options, const Mod
 }
 
 bool has(const AttentionChange& change, AttentionBug bug) { return change.bug == bug; }
-
-/// Which keys the rules of position show.
-Mask position_rules(const BlockAttentionOptions& options) {
-  const AttentionChange& change = options.change;
-  if (has(change, AttentionBug::CausalDropped)) return {};
-  if (change.mask) return *change.mask;
-  Mask causal = Mask::causal(
-      has(change, AttentionBug::CausalOffByOne) ? std::optional(Corner::at({1})) : std::nullopt);
-  if (!options.window) return causal;
-  const Index left = *options.window - (has(change, AttentionBug::WindowOffByOne) ? 0 : 1);
-  return causal & Mask::sliding_window({.left = left});
-}
 
 MultiHeadAttentionOptions engine_options(const BlockAttentionOptions& options) {
   MultiHeadAttentionOptions module = options.module;
@@ -111,6 +101,25 @@ ChangedAttention changed_options(const BlockAttentionOptions& options) {
   return changed;
 }
 
+/// Goes through the values and the context once more, with what the edit makes of them.
+template <class T>
+void attend_edited(const MultiHeadAttention<T>& module, const MultiHeadAttentionInputs<T>& inputs,
+                   const BlockEdit<T>& edit, MultiHeadAttentionResult<T>& result) {
+  const ModuleSizes sizes = checked_sizes(module.options());
+  edit(BlockSite::Value, split_heads(result.value_projection.view(), sizes.kv_heads));
+  engine::forward<T>(
+      {.query = result.query_heads.view(),
+       .key = result.key_heads.view(),
+       .value = split_heads(std::as_const(result.value_projection).view(), sizes.kv_heads),
+       .mask = inputs.mask,
+       .scale = module.options().scale},
+      {.context = result.context.view()});
+  edit(BlockSite::Context, result.context.view());
+  const Tensor<T, 3> merged = merge_heads(std::as_const(result.context).view());
+  project(merged.view(), module.parameters().output_weight, module.parameters().output_bias,
+          result.output);
+}
+
 /// Collects the gradient of a matrix that serves twice in that of its first use.
 template <class T>
 void add_tied(Tying tying, MultiHeadAttentionParameters<T>& gradients) {
@@ -144,6 +153,17 @@ void check_attention(const BlockAttentionOptions& options) {
     check_biases("key and value", biases.key, biases.value);
   }
   if (options.change.bug) check_bug(*options.change.bug, options, sizes);
+}
+
+Mask position_rules(const BlockAttentionOptions& options) {
+  const AttentionChange& change = options.change;
+  if (has(change, AttentionBug::CausalDropped)) return {};
+  if (change.mask) return *change.mask;
+  Mask causal = Mask::causal(
+      has(change, AttentionBug::CausalOffByOne) ? std::optional(Corner::at({1})) : std::nullopt);
+  if (!options.window) return causal;
+  const Index left = *options.window - (has(change, AttentionBug::WindowOffByOne) ? 0 : 1);
+  return causal & Mask::sliding_window({.left = left});
 }
 
 double score_scale(const BlockAttentionOptions& options) {
@@ -180,13 +200,21 @@ BlockAttentionResult<T> attend(const BlockAttentionOptions& options,
                                const BlockAttentionParameters<T>& parameters,
                                const Tensor<T, 3>& input,
                                const std::optional<Tensor<bool, 2>>& keep,
-                               ReturnWeights return_weights) {
+                               ReturnWeights return_weights, const BlockEdit<T>& edit) {
   if (!runs_on_engine(options.change)) {
+    if (edit) {
+      throw std::invalid_argument(
+          fmt::format("{}: edit: expected attention that the engine computes, got {}", kOperation,
+                      options.change.bug ? name_of(*options.change.bug) : "another matching"));
+    }
     return attend_changed(changed_options(options), parameters, input, keep);
   }
   // The module holds its parameters, so they are copied: small beside what it does with them.
   const MultiHeadAttention<T> module(engine_options(options), parameters.projections);
-  return {.module = module.forward(engine_inputs(options, input, keep), return_weights)};
+  const MultiHeadAttentionInputs<T> inputs = engine_inputs(options, input, keep);
+  BlockAttentionResult<T> result{.module = module.forward(inputs, return_weights)};
+  if (edit) attend_edited(module, inputs, edit, result.module);
+  return result;
 }
 
 template <class T>
@@ -211,12 +239,12 @@ BlockAttentionGradients<T> attend_backward(const BlockAttentionOptions& options,
   return gradients;
 }
 
-#define QKV_INSTANTIATE_ATTENTION(T)                                                               \
-  template BlockAttentionResult<T> attend(const BlockAttentionOptions&,                            \
-                                          const BlockAttentionParameters<T>&, const Tensor<T, 3>&, \
-                                          const std::optional<Tensor<bool, 2>>&, ReturnWeights);   \
-  template BlockAttentionGradients<T> attend_backward(                                             \
-      const BlockAttentionOptions&, const BlockAttentionParameters<T>&, const Tensor<T, 3>&,       \
+#define QKV_INSTANTIATE_ATTENTION(T)                                                         \
+  template BlockAttentionResult<T> attend(                                                   \
+      const BlockAttentionOptions&, const BlockAttentionParameters<T>&, const Tensor<T, 3>&, \
+      const std::optional<Tensor<bool, 2>>&, ReturnWeights, const BlockEdit<T>&);            \
+  template BlockAttentionGradients<T> attend_backward(                                       \
+      const BlockAttentionOptions&, const BlockAttentionParameters<T>&, const Tensor<T, 3>&, \
       const std::optional<Tensor<bool, 2>>&, const BlockAttentionResult<T>&, const Tensor<T, 3>&);
 
 QKV_INSTANTIATE_ATTENTION(double)

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "model/attention_change.h"
+#include "model/block_edit.h"
 #include "qkv/multi_head_attention.h"
 
 namespace qkv {
@@ -20,6 +21,9 @@ void check_attention(const BlockAttentionOptions& options);
 
 /// Whether MultiHeadAttention computes it.
 bool runs_on_engine(const AttentionChange& change);
+
+/// Which keys the rules of position show.
+Mask position_rules(const BlockAttentionOptions& options);
 
 /// What scores are multiplied by.
 double score_scale(const BlockAttentionOptions& options);
@@ -45,13 +49,15 @@ struct BlockAttentionGradients {
   BlockAttentionParameters<T> parameters;
 };
 
-/// input [B,T,D]; keep [B,T], false at padding. Throws std::invalid_argument where a bug cannot be computed at these sizes.
+/// input [B,T,D]; keep [B,T], false at padding. Throws std::invalid_argument where a bug cannot be computed at these sizes, or an
+/// edit meets attention that does not run on the engine.
 template <class T>
 BlockAttentionResult<T> attend(const BlockAttentionOptions& options,
                                const BlockAttentionParameters<T>& parameters,
                                const Tensor<T, 3>& input,
                                const std::optional<Tensor<bool, 2>>& keep,
-                               ReturnWeights return_weights = ReturnWeights::No);
+                               ReturnWeights return_weights = ReturnWeights::No,
+                               const BlockEdit<T>& edit = {});
 
 /// Arguments and result of the call to attend, and the derivative with respect to its output.
 template <class T>

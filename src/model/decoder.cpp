@@ -168,7 +168,8 @@ DecoderGradients<T> Decoder<T>::backward(const TokenBatch& batch, const DecoderR
   dp.blocks.resize(parameters_.blocks.size());
   for (std::size_t i = dp.blocks.size(); i-- > 0;) {
     dp.blocks[i] = run_block_backward(block_options(options_, static_cast<Index>(i)),
-                                      parameters_.blocks[i], batch.keep, result.blocks[i], x);
+                                      parameters_.blocks[i], batch.keep, result.blocks[i], x)
+                       .parameters;
   }
   if (parameters_.position_embedding) {
     dp.position_embedding.emplace(parameters_.position_embedding->shape());

@@ -18,6 +18,7 @@
 #include "model/attention_change.h"
 #include "model/block.h"
 #include "model/cross_entropy.h"
+#include "model/named_parameter.h"
 #include "qkv/multi_head_attention.h"
 
 namespace qkv {
@@ -54,14 +55,6 @@ struct TokenBatch {
   Tensor<Index, 2> targets;  ///< [B,T], below vocabulary or kIgnoredTarget
   std::optional<Tensor<bool, 2>> keep =
       std::nullopt;  ///< [B,T], false at padding; absent: no padding
-};
-
-/// A parameter or its gradient, by the name that it has in files: "blocks.0.attention.q_proj.weight".
-template <class T>
-struct NamedParameter {
-  std::string name;
-  std::vector<Index> shape;
-  std::span<T> elements;
 };
 
 /// Parameters, or their gradients. Where projections are tied, the second of them is a copy of the first, and its gradient is in

@@ -1,9 +1,6 @@
 // Sums of tensors of one shape.
 #pragma once
 
-#include <algorithm>
-#include <functional>
-
 #include "qkv/tensor.h"
 
 namespace qkv {
@@ -11,8 +8,12 @@ namespace qkv {
 /// to += from.
 template <class T, int Rank>
 void add(const Tensor<T, Rank>& from, Tensor<T, Rank>& to) {
-  std::transform(to.data(), to.data() + to.elements().size(), from.data(), to.data(),
-                 std::plus<T>());
+  constexpr Index kWorthThreads = 1 << 16;
+  const auto count = static_cast<Index>(to.elements().size());
+  const T* source = from.data();
+  T* target = to.data();
+#pragma omp parallel for schedule(static) if (count >= kWorthThreads)
+  for (Index i = 0; i < count; ++i) target[i] += source[i];
 }
 
 }  // namespace qkv

@@ -9,4 +9,8 @@ namespace qkv {
 template <class T>
 void gelu(Tensor<T, 3>& value, Tensor<T, 3>& slope);
 
+/// The same bits, without the derivative.
+template <class T>
+void gelu(Tensor<T, 3>& value);
+
 }  // namespace qkv

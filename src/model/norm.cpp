@@ -34,10 +34,10 @@ RowStatistics statistics(const T* row, Index width, double epsilon) {
   return {mean, 1.0 / std::sqrt(squares / static_cast<double>(width) + epsilon)};
 }
 
+/// The output may be the input.
 template <class T>
-Tensor<T, 3> layer_norm(const Tensor<T, 3>& input, const NormParameters<T>& parameters,
-                        double epsilon) {
-  auto output = Tensor<T, 3>::uninitialized(input.shape());
+void layer_norm(const Tensor<T, 3>& input, const NormParameters<T>& parameters, double epsilon,
+                Tensor<T, 3>& output) {
   const Index width = input.shape(2);
   const Index rows = input.shape(0) * input.shape(1);
   const T* weight = parameters.weight.data();
@@ -52,7 +52,6 @@ Tensor<T, 3> layer_norm(const Tensor<T, 3>& input, const NormParameters<T>& para
       y[d] = static_cast<T>(unit * static_cast<double>(weight[d]) + static_cast<double>(bias[d]));
     }
   }
-  return output;
 }
 
 // With r = 1/√(var + ε), u = (x − mean)·r and g = dy·w:
@@ -110,10 +109,22 @@ NormParameters<T> initial_norm(NormKind kind, Index width) {
 
 template <class T>
 Tensor<T, 3> norm(const Tensor<T, 3>& input, const NormParameters<T>& parameters, double epsilon) {
-  if (parameters.bias) return layer_norm(input, parameters, epsilon);
   auto output = Tensor<T, 3>::uninitialized(input.shape());
+  if (parameters.bias) {
+    layer_norm(input, parameters, epsilon, output);
+    return output;
+  }
   rms_norm<T>(rows_of(input.view()), parameters.weight.view(), epsilon, rows_of(output.view()));
   return output;
+}
+
+template <class T>
+void norm_in_place(Tensor<T, 3>& values, const NormParameters<T>& parameters, double epsilon) {
+  if (parameters.bias) {
+    layer_norm(values, parameters, epsilon, values);
+  } else {
+    values = norm(values, parameters, epsilon);
+  }
 }
 
 template <class T>
@@ -135,6 +146,7 @@ NormParameters<T> norm_backward(const Tensor<T, 3>& input, const NormParameters<
 #define QKV_INSTANTIATE_NORM(T)                                                                   \
   template NormParameters<T> initial_norm(NormKind, Index);                                       \
   template Tensor<T, 3> norm(const Tensor<T, 3>&, const NormParameters<T>&, double);              \
+  template void norm_in_place(Tensor<T, 3>&, const NormParameters<T>&, double);                   \
   template NormParameters<T> norm_backward(const Tensor<T, 3>&, const NormParameters<T>&, double, \
                                            const Tensor<T, 3>&, Tensor<T, 3>&);
 

@@ -28,6 +28,10 @@ NormParameters<T> initial_norm(NormKind kind, Index width);
 template <class T>
 Tensor<T, 3> norm(const Tensor<T, 3>& input, const NormParameters<T>& parameters, double epsilon);
 
+/// The same bits, where the input was.
+template <class T>
+void norm_in_place(Tensor<T, 3>& values, const NormParameters<T>& parameters, double epsilon);
+
 /// Adds the derivative to input_gradient [B,T,D] and returns those of the parameters.
 template <class T>
 NormParameters<T> norm_backward(const Tensor<T, 3>& input, const NormParameters<T>& parameters,

@@ -1,31 +1,17 @@
 #include "model/training.h"
 
 #include <fmt/format.h>
-#include <omp.h>
 
 #include <cmath>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 
+#include "base/thread_limit.h"
 #include "model/cross_entropy.h"
 
 namespace qkv {
 namespace {
-
-/// OpenMP's number of threads for as long as this lives.
-class ThreadLimit {
- public:
-  explicit ThreadLimit(std::optional<int> threads) : before_(omp_get_max_threads()) {
-    if (threads) omp_set_num_threads(*threads);
-  }
-  ThreadLimit(const ThreadLimit&) = delete;
-  ThreadLimit& operator=(const ThreadLimit&) = delete;
-  ~ThreadLimit() { omp_set_num_threads(before_); }
-
- private:
-  int before_;
-};
 
 /// Held-out sequences come from other numbers than training's of the same seed.
 constexpr std::uint64_t kHeldOutStream = 0x9E3779B97F4A7C15;

@@ -90,6 +90,8 @@ void project(const TensorView<const T, 3>& input, const Tensor<T, 2>& weight,
   if (x.count() == 0) return;
   const Index out = weight.shape(0);
   if (bias) {
+    constexpr Index kWorthThreads = 1 << 16;
+#pragma omp parallel for schedule(static) if (x.count() * out >= kWorthThreads)
     for (Index r = 0; r < x.count(); ++r) std::copy_n(bias->data(), out, output.data() + r * out);
   }
   engine::multiply(x.matrix(), matrix_of(weight).transposed(),

@@ -1,6 +1,8 @@
 // Matrix products: the sums that the formula says, any strides, and the same bits for any threads and rows.
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "engine/matrix_product.h"
 #include "tests/engine/bits.h"
 
@@ -70,6 +72,34 @@ TEST_P(MatrixProductOn, GivesARowTheSameBitsForAnyThreadsAndRows) {
     engine::multiply(one, rows_of(b), engine::Result::Replaced, got.data(), options);
     EXPECT_TRUE(same_bits<float>(
         got.elements(), expected.elements().subspan(static_cast<std::size_t>(row) * 65, 65)));
+  }
+}
+
+// A caller that divides its own work among threads: a call of one must not share its loops with the caller's team.
+TEST_P(MatrixProductOn, IsWholeWithinTheCallersThreads) {
+  constexpr int kCallers = 6;
+  engine::Options options;
+  options.target = GetParam();
+  options.threads = 1;
+  std::vector<Tensor<double, 2>> left;
+  for (int i = 0; i < kCallers; ++i) {
+    left.push_back(random_tensor<double, 2>({120, 40}, static_cast<std::uint64_t>(i)));
+  }
+  const auto right = random_tensor<double, 2>({40, 65}, 9);
+  std::vector<Tensor<double, 2>> expected(kCallers, Tensor<double, 2>({120, 65}));
+  std::vector<Tensor<double, 2>> got = expected;
+  const auto run = [&](int i, std::vector<Tensor<double, 2>>& results) {
+    const auto at = static_cast<std::size_t>(i);
+    engine::multiply(rows_of(left[at]), rows_of(right), engine::Result::Replaced,
+                     results[at].data(), options);
+  };
+  for (int i = 0; i < kCallers; ++i) run(i, expected);
+  for (const int threads : {1, 3}) {
+#pragma omp parallel for schedule(dynamic) num_threads(threads)
+    for (int i = 0; i < kCallers; ++i) run(i, got);
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      EXPECT_TRUE(same_bits<double>(got[i].elements(), expected[i].elements())) << i;
+    }
   }
 }
 

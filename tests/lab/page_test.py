@@ -215,6 +215,19 @@ def test_heat_maps_start_where_they_are_told_to(visit):
     assert figure.locator(".readout").inner_text() == "query 0 → key 0: second 4 · first 2"
 
 
+def test_tokens_have_the_colours_of_their_scores(visit):
+    page = visit()
+    figure = map_of(page, "tokens")
+    spans = figure.locator(".token-row").first.locator(".token")
+    assert spans.all_inner_texts() == ["the", "<b>", "sat"]
+    assert spans.evaluate_all("all => all.map(s => s.title)") == ["the: 0", "<b>: 2", "sat: −1"]
+    colours = spans.evaluate_all("all => all.map(s => s.style.background)")
+    assert ["70%" in colours[1], "35%" in colours[2], "series-2" in colours[2]] == [True, True, True]
+    figure.get_by_text("Scores of these tokens").click()
+    rows = figure.locator('table[data-key="tokens-numbers"] tbody tr')
+    assert rows.nth(2).inner_text().split() == ["sat", "−1", "0"]
+
+
 def test_what_was_not_there_is_said(visit):
     page = visit()
     assert page.locator("#everything .missed").inner_text() == "This time 1 of 2 was not there: see ✗ above."

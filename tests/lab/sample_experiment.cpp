@@ -125,6 +125,11 @@ std::vector<Experiment> sample_experiments() {
   little.title = {"Hardly anything", "几乎没有"};
   little.explanation = {"Words only.", "只有文字。"};
   little.heat_maps.push_back(started_maps());
+  little.token_maps.push_back(
+      {"tokens",
+       {"Which tokens", "哪些 token"},
+       {"the", "<b>", "sat"},
+       {{{"a method", "某方法"}, {0, 2, -1}}, {{"no number", "不是数"}, {std::nan(""), 0, 0}}}});
   little.seen = {"Nothing.", "什么也没有。"};
   return {std::move(everything), std::move(little)};
 }

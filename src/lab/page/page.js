@@ -30,8 +30,9 @@ function buildExperiment(experiment) {
   const title = make('span');
   say(title, experiment.title);
   heading.append(make('span', 'number', `§${experiment.section}`), title);
-  section.append(heading, make('p', 'command', make('code', '', `qkv lab ${experiment.name}`)));
+  section.append(heading, make('p', 'command', make('code', '', experiment.command)));
   section.append(paragraphs(experiment.explanation));
+  for (const maps of experiment.token_maps) section.append(buildTokenMaps(maps));
   for (const maps of experiment.heat_maps) section.append(buildHeatMaps(maps));
   for (const chart of experiment.charts) section.append(buildChart(chart));
   for (const table of experiment.tables) section.append(buildTable(table));

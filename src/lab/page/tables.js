@@ -7,6 +7,9 @@ const isNumber = (cell) => typeof cell === 'number' || isSpread(cell) || isSpeci
 /** A number with its unit, "3.84 %", or the dash of one that is not there. */
 const isQuantity = (cell) => typeof cell === 'string' && /^([−-]?[\d.,]+(e[−-]?\d+)?( \S{1,4})?|–)$/.test(cell);
 
+/** A sentence, which wants a column of some width. */
+const isLong = (cell) => (isText(cell) ? cell.en : typeof cell === 'string' ? cell : '').length > 48;
+
 function fillCell(td, cell) {
   if (isSpread(cell)) {
     const range = `${shortNumber(numberOf(cell.low))} – ${shortNumber(numberOf(cell.high))}`;
@@ -52,6 +55,7 @@ function buildTable(table) {
     const tr = make('tr');
     table.columns.forEach((column, c) => {
       const td = make('td', isRight[c] ? 'right' : '');
+      if (isLong(row[column.key])) td.classList.add('long');
       fillCell(td, row[column.key]);
       tr.append(td);
     });

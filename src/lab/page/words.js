@@ -58,6 +58,8 @@ const UI = {
     en: 'Point at a cell, or focus a map and use the arrow keys.',
     zh: '把指针移到格子上，或选中热力图后用方向键。',
   },
+  token: { en: 'token', zh: 'token' },
+  scores: { en: 'Scores of these tokens', zh: '各 token 的得分' },
   predict: { en: 'Predict first', zh: '先预测' },
   reveal: { en: 'Show the maps', zh: '揭晓' },
 };

@@ -1,0 +1,202 @@
+#include "cli/explain.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/page_folder.h"
+#include "cli/stop_signal.h"
+#include "cli/terminal.h"
+#include "cli/whole_number.h"
+#include "explain/encoder_model.h"
+#include "explain/report.h"
+#include "lab/experiment_explain_tasks.h"
+#include "lab/experiment_json.h"
+#include "lab/experiment_text.h"
+#include "lab/explained_text.h"
+
+namespace qkv::cli {
+namespace {
+
+/// The command line, as it is typed.
+struct ExplainOptions {
+  std::string model;
+  std::optional<std::string> text;
+  std::optional<std::string> with;
+  std::string how = std::string(explain::key_of(explain::Occlusion::ReplaceToken));
+  lab::ExperimentOptions run;
+  std::optional<std::string> out;
+  std::string color = "auto";
+  bool json = false;
+};
+
+[[noreturn]] void fail(std::string_view option, std::string_view expected, std::string_view got) {
+  throw std::invalid_argument(
+      fmt::format("explain: {}: expected {}, got {}", option, expected, got));
+}
+
+std::vector<std::string> occlusion_keys() {
+  std::vector<std::string> keys;
+  for (const explain::Occlusion how : explain::kOcclusions) keys.emplace_back(explain::key_of(how));
+  return keys;
+}
+
+explain::Occlusion occlusion_named(const std::string& key) {
+  return *std::ranges::find(explain::kOcclusions, key,
+                            [](explain::Occlusion how) { return explain::key_of(how); });
+}
+
+explain::ReportOptions report_options(const ExplainOptions& options) {
+  explain::ReportOptions report;
+  report.faith.how = occlusion_named(options.how);
+  report.faith.seed = report.sanity.seed = options.run.seed;
+  if (options.run.quick) {
+    report.completeness.gap = 0.05;
+    report.faith.sets = 24;
+    report.faith.random_runs = 3;
+    report.sanity.seeds = 0;
+  }
+  return report;
+}
+
+std::string task_keys() {
+  std::string keys;
+  for (const lab::KnownTask& task : lab::known_tasks())
+    keys += fmt::format("{}{}", keys.empty() ? "" : ", ", task.key);
+  return keys;
+}
+
+/// A model with a text that it has read, and what to call both.
+struct Subject {
+  std::unique_ptr<explain::ExplainedModel> model;
+  Text title;
+};
+
+Subject encoder_subject(const ExplainOptions& options) {
+  if (!options.text) fail("--text", "the text to explain", "none");
+  if (!options.with) fail("--with", "a text that its similarity to is explained", "none");
+  auto model =
+      std::make_shared<const SentenceModel<double>>(load_sentence_model<double>(options.model));
+  return {std::make_unique<explain::EncoderModel>(std::move(model), *options.text, *options.with),
+          {fmt::format("Why is \"{}\" like \"{}\"?", *options.text, *options.with),
+           fmt::format("为什么“{}”与“{}”相似？", *options.text, *options.with)}};
+}
+
+Subject task_subject(const ExplainOptions& options) {
+  const std::vector<lab::KnownTask> tasks = lab::known_tasks();
+  const auto task = std::ranges::find(tasks, options.model, &lab::KnownTask::key);
+  if (task == tasks.end()) {
+    fail("MODEL", fmt::format("the folder of a sentence encoder, or one of {}", task_keys()),
+         options.model);
+  }
+  if (options.text || options.with) {
+    fail(options.text ? "--text" : "--with", "the folder of a sentence encoder as MODEL",
+         options.model);
+  }
+  const lab::KnownModel model =
+      lab::train_known(*task, options.run.seed, options.run, {"training", 0, 0.3});
+  Random random(options.run.seed);
+  const TokenBatch batch = task->setup.task.held_out(1, random);
+  return {std::unique_ptr<explain::ExplainedModel>(
+              new explain::DecoderModel(lab::asked(model, task->question(batch, 0, random)))),
+          {fmt::format("What does the answer come from? {}", task->name.english),
+           fmt::format("答案来自哪里？{}", task->name.chinese)}};
+}
+
+class ExplainRun {
+ public:
+  explicit ExplainRun(const ExplainOptions& options) : options_(options) {}
+
+  ExitCode run() {
+    if (options_.out) folder_.emplace("explain", *options_.out);
+    try {
+      show(explained());
+    } catch (const Interrupted&) {
+      progress_.clear();
+      fmt::print(stderr, "qkv: explain: interrupted{}\n",
+                 folder_ ? "; nothing was written to " + folder_->path() : "");
+      return Stopped;
+    }
+    return Ok;
+  }
+
+ private:
+  lab::Experiment explained() {
+    ExplainOptions options = options_;
+    options.run.progress = [this](std::string_view what, double done) {
+      progress_.show(fmt::format("explain {:3.0f} %  {}", 100 * done, what));
+      return !stop_.came();
+    };
+    const bool is_folder = std::filesystem::is_directory(options.model);
+    const Subject subject = is_folder ? encoder_subject(options) : task_subject(options);
+    const double begin = is_folder ? 0 : 0.3;  // what came before was the training
+    const Progress progress = [&](std::string_view what, double done) {
+      return options.run.progress(what, begin + done * (1 - begin));
+    };
+    const explain::Report report =
+        explain::explain(*subject.model, report_options(options), progress);
+    progress_.clear();
+    return lab::explained_text(report, subject.title);
+  }
+
+  void show(const lab::Experiment& experiment) const {
+    const std::string results = lab::experiments_json({&experiment, 1}, options_.run);
+    if (folder_) folder_->write(results);
+    if (options_.json) {
+      fmt::print("{}", results);
+      return;
+    }
+    fmt::print("{}", lab::experiment_text(experiment, {wants_color(options_.color), text_width()}));
+    if (folder_) fmt::print("  page  {}\n  JSON  {}\n", folder_->page(), folder_->results());
+  }
+
+  const ExplainOptions& options_;
+  std::optional<PageFolder> folder_;
+  StopSignal stop_;
+  ProgressLine progress_;
+};
+
+}  // namespace
+
+Command add_explain_command(CLI::App& app) {
+  const auto options = std::make_shared<ExplainOptions>();
+  CLI::App* command = app.add_subcommand(
+      "explain",
+      "Say which tokens an answer came from, by every usual method, and which of them to believe");
+  command->footer(
+      "MODEL is the folder of a sentence encoder (config.json, model.safetensors, vocab.txt), or a "
+      "task of the lab whose model is "
+      "trained on the spot and whose answer is known: " +
+      task_keys() + ".\n\nExit code: 0, 2 on bad input, 130 where it was interrupted.");
+  command->add_option("model", options->model, "A folder, or the name of a task")->required();
+  command->add_option("--text", options->text, "The text that is explained");
+  command->add_option("--with", options->with, "The text that it is compared with");
+  command
+      ->add_option("--how", options->how,
+                   "What taking a token away means where methods are held against it")
+      ->check(CLI::IsMember(occlusion_keys()))
+      ->capture_default_str();
+  command->add_flag("--quick", options->run.quick,
+                    "Fewer random sets and orders, and no shuffled weights");
+  command->add_option("--seed", options->run.seed, "Seed of everything that is drawn")
+      ->check(whole_number(0))
+      ->capture_default_str();
+  command->add_option("--out", options->out,
+                      "A folder for a page (index.html) and its numbers (results.json)");
+  command->add_flag("--json", options->json, "Everything as JSON instead");
+  command->add_option("--color", options->color, "always, never or auto (NO_COLOR is respected)")
+      ->check(CLI::IsMember({"always", "never", "auto"}))
+      ->capture_default_str();
+  return {command, [options] { return ExplainRun(*options).run(); }};
+}
+
+}  // namespace qkv::cli

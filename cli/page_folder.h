@@ -1,0 +1,26 @@
+// A folder for a page (index.html) and its numbers (results.json).
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace qkv::cli {
+
+class PageFolder {
+ public:
+  /// Makes the folder where it is missing, and tries whether files can be made in it; none of them stays. Throws
+  /// std::invalid_argument where the path is empty, FileError where it cannot be written to. `operation` begins messages.
+  PageFolder(std::string_view operation, std::string path);
+
+  std::string page() const { return path_ + "/index.html"; }
+  std::string results() const { return path_ + "/results.json"; }
+  const std::string& path() const { return path_; }
+
+  /// `results` is what lab::experiments_json gives. Both files are written whole before one of them takes its name.
+  void write(const std::string& results) const;
+
+ private:
+  std::string path_;
+};
+
+}  // namespace qkv::cli
