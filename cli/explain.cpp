@@ -1,11 +1,13 @@
 #include "cli/explain.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -13,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/thread_limit.h"
 #include "cli/page_folder.h"
 #include "cli/stop_signal.h"
 #include "cli/terminal.h"
@@ -32,7 +35,8 @@ struct ExplainOptions {
   std::string model;
   std::optional<std::string> text;
   std::optional<std::string> with;
-  std::string how = std::string(explain::key_of(explain::Occlusion::ReplaceToken));
+  std::vector<std::string> classes;
+  std::optional<std::string> how;
   lab::ExperimentOptions run;
   std::optional<std::string> out;
   std::string color = "auto";
@@ -55,9 +59,23 @@ explain::Occlusion occlusion_named(const std::string& key) {
                             [](explain::Occlusion how) { return explain::key_of(how); });
 }
 
-explain::ReportOptions report_options(const ExplainOptions& options) {
+/// Where a model has other texts, a token of one of them is the change that it knows best.
+explain::Occlusion occlusion_of(const ExplainOptions& options, const explain::ExplainedText& text) {
+  const bool can_swap = explain::can_take_away(text, explain::Occlusion::SwapToken);
+  if (!options.how) {
+    return can_swap ? explain::Occlusion::SwapToken : explain::Occlusion::ReplaceToken;
+  }
+  const explain::Occlusion how = occlusion_named(*options.how);
+  if (!explain::can_take_away(text, how)) {
+    fail("--how", "one that needs no other texts, which a sentence encoder has not", *options.how);
+  }
+  return how;
+}
+
+explain::ReportOptions report_options(const ExplainOptions& options,
+                                      const explain::ExplainedText& text) {
   explain::ReportOptions report;
-  report.faith.how = occlusion_named(options.how);
+  report.faith.how = occlusion_of(options, text);
   report.faith.seed = report.sanity.seed = options.run.seed;
   if (options.run.quick) {
     report.completeness.gap = 0.05;
@@ -81,14 +99,58 @@ struct Subject {
   Text title;
 };
 
-Subject encoder_subject(const ExplainOptions& options) {
-  if (!options.text) fail("--text", "the text to explain", "none");
-  if (!options.with) fail("--with", "a text that its similarity to is explained", "none");
-  auto model =
-      std::make_shared<const SentenceModel<double>>(load_sentence_model<double>(options.model));
-  return {std::make_unique<explain::EncoderModel>(std::move(model), *options.text, *options.with),
+void expect_fits(const SentenceModel<double>& model, std::string_view option,
+                 const std::string& text) {
+  const TokenizedText tokenized = model.tokenizer.tokenize(text, model.options.most_tokens);
+  const Index count = static_cast<Index>(tokenized.tokens.size()) + tokenized.left_out;
+  if (std::ranges::all_of(tokenized.tokens, &TextToken::special)) {
+    fail(option, "a text of one token or more", fmt::format("\"{}\"", text));
+  }
+  if (count > model.options.most_tokens) {
+    fail(option,
+         fmt::format("at most {} tokens, first and last among them", model.options.most_tokens),
+         fmt::format("{}", count));
+  }
+}
+
+/// Between the nearest class and the next one.
+Subject class_subject(const ExplainOptions& options,
+                      std::shared_ptr<const SentenceModel<double>> model) {
+  std::vector<std::pair<double, std::string>> classes;
+  const std::vector<double> near = explain::similarities(*model, *options.text, options.classes);
+  for (std::size_t i = 0; i < near.size(); ++i) classes.emplace_back(near[i], options.classes[i]);
+  std::ranges::stable_sort(classes, std::ranges::greater(), &std::pair<double, std::string>::first);
+  const auto& [nearest, name] = classes[0];
+  const auto& [next, other] = classes[1];
+  return {std::make_unique<explain::EncoderModel>(std::move(model), *options.text,
+                                                  explain::SimilarityTarget{name, other}),
+          {fmt::format("Why is \"{}\" nearer to \"{}\" ({:.3f}) than to \"{}\" ({:.3f})?",
+                       *options.text, name, nearest, other, next),
+           fmt::format("为什么“{}”离“{}”（{:.3f}）比离“{}”（{:.3f}）更近？", *options.text, name,
+                       nearest, other, next)}};
+}
+
+Subject similarity_subject(const ExplainOptions& options,
+                           std::shared_ptr<const SentenceModel<double>> model) {
+  return {std::make_unique<explain::EncoderModel>(std::move(model), *options.text,
+                                                  explain::SimilarityTarget{*options.with}),
           {fmt::format("Why is \"{}\" like \"{}\"?", *options.text, *options.with),
            fmt::format("为什么“{}”与“{}”相似？", *options.text, *options.with)}};
+}
+
+Subject encoder_subject(const ExplainOptions& options) {
+  if (!options.text) fail("--text", "the text to explain", "none");
+  if (!options.with && options.classes.empty()) {
+    fail("--with", "a text that its similarity to is explained, or --class twice or more", "none");
+  }
+  if (options.classes.size() == 1) fail("--class", "two classes or more", "one");
+  auto model =
+      std::make_shared<const SentenceModel<double>>(load_sentence_model<double>(options.model));
+  expect_fits(*model, "--text", *options.text);
+  if (options.with) expect_fits(*model, "--with", *options.with);
+  for (const std::string& name : options.classes) expect_fits(*model, "--class", name);
+  return options.with ? similarity_subject(options, std::move(model))
+                      : class_subject(options, std::move(model));
 }
 
 Subject task_subject(const ExplainOptions& options) {
@@ -98,18 +160,24 @@ Subject task_subject(const ExplainOptions& options) {
     fail("MODEL", fmt::format("the folder of a sentence encoder, or one of {}", task_keys()),
          options.model);
   }
-  if (options.text || options.with) {
-    fail(options.text ? "--text" : "--with", "the folder of a sentence encoder as MODEL",
+  if (options.with || !options.classes.empty()) {
+    fail(options.with ? "--with" : "--class", "the folder of a sentence encoder as MODEL",
          options.model);
   }
   const lab::KnownModel model =
       lab::train_known(*task, options.run.seed, options.run, {"training", 0, 0.3});
   Random random(options.run.seed);
-  const TokenBatch batch = task->setup.task.held_out(1, random);
-  return {std::unique_ptr<explain::ExplainedModel>(
-              new explain::DecoderModel(lab::asked(model, task->question(batch, 0, random)))),
-          {fmt::format("What does the answer come from? {}", task->name.english),
-           fmt::format("答案来自哪里？{}", task->name.chinese)}};
+  const lab::KnownQuestion question = options.text
+                                          ? lab::typed_question(*task, model, *options.text, random)
+                                          : lab::drawn_question(*task, random);
+  std::unique_ptr<explain::ExplainedModel> explained(
+      new explain::DecoderModel(lab::asked(model, question)));
+  const std::string& answer = task->names[static_cast<std::size_t>(question.answer)];
+  const std::string text = fmt::format("{}", fmt::join(explained->text().tokens, " "));
+  return {std::move(explained),
+          {fmt::format("Where does \"{}\" come from after \"{}\"? ({})", answer, text,
+                       task->name.english),
+           fmt::format("“{}”之后的“{}”来自哪里？（{}）", text, answer, task->name.chinese)}};
 }
 
 class ExplainRun {
@@ -137,13 +205,15 @@ class ExplainRun {
       return !stop_.came();
     };
     const bool is_folder = std::filesystem::is_directory(options.model);
+    // Models as small as those of the tasks are slower on two threads than on one.
+    const ThreadLimit limit(is_folder ? std::nullopt : std::optional(1));
     const Subject subject = is_folder ? encoder_subject(options) : task_subject(options);
     const double begin = is_folder ? 0 : 0.3;  // what came before was the training
     const Progress progress = [&](std::string_view what, double done) {
       return options.run.progress(what, begin + done * (1 - begin));
     };
     const explain::Report report =
-        explain::explain(*subject.model, report_options(options), progress);
+        explain::explain(*subject.model, report_options(options, subject.model->text()), progress);
     progress_.clear();
     return lab::explained_text(report, subject.title);
   }
@@ -178,13 +248,20 @@ Command add_explain_command(CLI::App& app) {
       "trained on the spot and whose answer is known: " +
       task_keys() + ".\n\nExit code: 0, 2 on bad input, 130 where it was interrupted.");
   command->add_option("model", options->model, "A folder, or the name of a task")->required();
-  command->add_option("--text", options->text, "The text that is explained");
-  command->add_option("--with", options->with, "The text that it is compared with");
+  command->add_option("--text", options->text,
+                      "The text that is explained; of a task, tokens with spaces between them");
+  CLI::Option* with =
+      command->add_option("--with", options->with, "The text that it is compared with");
+  command
+      ->add_option("--class", options->classes,
+                   "A class by its name, twice or more: why the nearest one and not the next")
+      ->allow_extra_args(false)
+      ->excludes(with);
   command
       ->add_option("--how", options->how,
-                   "What taking a token away means where methods are held against it")
-      ->check(CLI::IsMember(occlusion_keys()))
-      ->capture_default_str();
+                   "What taking a token away means where methods are held against it; by itself "
+                   "swap_token for a task, replace_token for an encoder")
+      ->check(CLI::IsMember(occlusion_keys()));
   command->add_flag("--quick", options->run.quick,
                     "Fewer random sets and orders, and no shuffled weights");
   command->add_option("--seed", options->run.seed, "Seed of everything that is drawn")

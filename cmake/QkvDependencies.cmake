@@ -29,7 +29,7 @@ if(NOT QKV_PYTHON AND EXISTS "${PROJECT_SOURCE_DIR}/.venv/bin/python")
   set(QKV_PYTHON "${PROJECT_SOURCE_DIR}/.venv/bin/python" CACHE FILEPATH "" FORCE)
 endif()
 
-# The folder of all-MiniLM-L6-v2, which a package of tools/requirements.txt carries.
+# The folder of all-MiniLM-L6-v2, which a package of tools/requirements-models.txt carries.
 set(QKV_MINILM "" CACHE PATH "Folder of a sentence encoder: config.json, model.safetensors, tokenizer.json")
 if(NOT QKV_MINILM AND QKV_PYTHON)
   execute_process(

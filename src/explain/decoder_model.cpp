@@ -71,8 +71,8 @@ DecoderModel::DecoderModel(std::shared_ptr<const Decoder<double>> decoder, Decod
     refuse("text", fmt::format("1 to {} tokens", options.context), count);
   }
   for (const Index token : given_.tokens) expect_token("text", token, options.vocabulary);
-  if (!given_.labels.empty() && given_.labels.size() != count) {
-    refuse("labels", fmt::format("none or {}", count), given_.labels.size());
+  if (!given_.names.empty() && static_cast<Index>(given_.names.size()) != options.vocabulary) {
+    refuse("names", fmt::format("none or {}", options.vocabulary), given_.names.size());
   }
   for (const std::vector<Index>& other : given_.alternatives) {
     if (other.size() != count)
@@ -96,10 +96,11 @@ DecoderModel::DecoderModel(std::shared_ptr<const Decoder<double>> decoder, Decod
 
 void DecoderModel::set_text() {
   const std::size_t count = given_.tokens.size();
-  text_.tokens = given_.labels;
-  if (text_.tokens.empty()) {
-    for (const Index token : given_.tokens) text_.tokens.push_back(fmt::format("{}", token));
-  }
+  const auto name = [&](Index token) {
+    return given_.names.empty() ? fmt::format("{}", token)
+                                : given_.names[static_cast<std::size_t>(token)];
+  };
+  for (const Index token : given_.tokens) text_.tokens.push_back(name(token));
   text_.special.assign(count, false);
   text_.readout.assign(count, 0);
   text_.readout.back() = 1;
@@ -115,11 +116,12 @@ void DecoderModel::set_text() {
   text_.baseline = mean_embedding(decoder_->tensors(), sizes_.tokens);
   const bool logit = target_.kind == DecoderTarget::Kind::Logit;
   text_.target.english =
-      fmt::format("{} of token {}", logit ? "logit" : "log-probability", target_.token);
-  text_.target.chinese = fmt::format("token {} 的{}", target_.token, logit ? " logit" : "对数概率");
+      fmt::format("{} of \"{}\"", logit ? "logit" : "log-probability", name(target_.token));
+  text_.target.chinese =
+      fmt::format("“{}”的{}", name(target_.token), logit ? " logit" : "对数概率");
   if (target_.against) {
-    text_.target.english += fmt::format(" minus that of token {}", *target_.against);
-    text_.target.chinese += fmt::format("减去 token {} 的", *target_.against);
+    text_.target.english += fmt::format(" minus that of \"{}\"", name(*target_.against));
+    text_.target.chinese += fmt::format("减去“{}”的", name(*target_.against));
   }
 }
 

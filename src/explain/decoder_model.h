@@ -21,7 +21,7 @@ struct DecoderTarget {
 
 struct DecoderText {
   std::vector<Index> tokens;
-  std::vector<std::string> labels = {};               ///< their names; their numbers where empty
+  std::vector<std::string> names = {};                ///< [vocabulary]; numbers where empty
   std::vector<std::vector<Index>> alternatives = {};  ///< other texts of the same length
 };
 

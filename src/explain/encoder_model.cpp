@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <stdexcept>
 #include <utility>
 
@@ -35,6 +37,13 @@ PoolingOptions to_length_one(PoolingOptions options) {
   return options;
 }
 
+std::vector<double> unit_vector(const SentenceModel<double>& model, const std::string& text) {
+  const EncoderBatch batch = model.batch_of(model.tokenize({&text, 1}));
+  const PooledTokens<double> pooled =
+      pool(to_length_one(model.options.pooling), model.encoder.forward(batch).output, batch.keep);
+  return {pooled.vectors.elements().begin(), pooled.vectors.elements().end()};
+}
+
 void shuffle_block(BlockParameters<double>& block, Random& random) {
   auto& p = block.attention.projections;
   for (Tensor<double, 2>* weight :
@@ -54,9 +63,9 @@ void shuffle_block(BlockParameters<double>& block, Random& random) {
 }  // namespace
 
 EncoderModel::EncoderModel(std::shared_ptr<const SentenceModel<double>> model, std::string text,
-                           std::string other)
-    : model_(std::move(model)), other_(std::move(other)) {
-  const std::vector<std::string> texts = {std::move(text), other_};
+                           SimilarityTarget target)
+    : model_(std::move(model)), target_(std::move(target)) {
+  const std::vector<std::string> texts = {std::move(text)};
   const std::vector<TokenizedText> tokenized = model_->tokenize(texts);
   for (const TextToken& token : tokenized.front().tokens) tokens_.push_back(token.id);
   const EncoderOptions& options = model_->encoder.options();
@@ -69,7 +78,7 @@ EncoderModel::EncoderModel(std::shared_ptr<const SentenceModel<double>> model, s
 EncoderModel::EncoderModel(const EncoderModel& other,
                            std::shared_ptr<const SentenceModel<double>> model)
     : model_(std::move(model)),
-      other_(other.other_),
+      target_(other.target_),
       tokens_(other.tokens_),
       sizes_(other.sizes_),
       text_(other.text_) {
@@ -87,17 +96,17 @@ void EncoderModel::set_blocks() {
 }
 
 void EncoderModel::set_direction() {
-  const std::vector<TokenizedText> other = model_->tokenize({&other_, 1});
-  const EncoderBatch batch = model_->batch_of(other);
-  direction_ = pool(to_length_one(model_->options.pooling), model_->encoder.forward(batch).output,
-                    batch.keep)
-                   .vectors;
+  direction_ = unit_vector(*model_, target_.to);
+  if (!target_.against) return;
+  const std::vector<double> other = unit_vector(*model_, *target_.against);
+  std::ranges::transform(direction_, other, direction_.begin(), std::minus());
 }
 
 Tensor<double, 3> EncoderModel::embedded(const std::vector<Index>& tokens) const {
   Tensor<Index, 2> row({1, static_cast<Index>(tokens.size())});
   std::ranges::copy(tokens, row.data());
-  return model_->encoder.embed(row);
+  return norm(model_->encoder.embed(row), model_->encoder.tensors().embedding_norm,
+              model_->encoder.options().norm_epsilon);
 }
 
 void EncoderModel::set_text(const std::vector<TextToken>& tokens) {
@@ -114,8 +123,11 @@ void EncoderModel::set_text(const std::vector<TextToken>& tokens) {
   if (!mean) text_.readout.front() = 1;
   text_.embeddings = first_of(embedded(tokens_));
   text_.baseline = first_of(embedded(without));
-  text_.target = {fmt::format("similarity (cosine) to \"{}\"", other_),
-                  fmt::format("与“{}”的相似度（余弦）", other_)};
+  text_.target = {fmt::format("similarity (cosine) to \"{}\"", target_.to),
+                  fmt::format("与“{}”的相似度（余弦）", target_.to)};
+  if (!target_.against) return;
+  text_.target.english += fmt::format(" minus that to \"{}\"", *target_.against);
+  text_.target.chinese += fmt::format("减去与“{}”的相似度", *target_.against);
 }
 
 Tensor<double, 3> EncoderModel::embeddings_of(const VariantBatch& batch) const {
@@ -143,8 +155,9 @@ std::vector<double> EncoderModel::targets(const Tensor<double, 3>& states,
   for (Index n = 0; n < states.shape(0); ++n) {
     double cosine = 0;
     for (Index d = 0; d < sizes_.width; ++d) {
-      cosine += pooled.vectors(n, d) * direction_(0, d);
-      slopes(n, d) = direction_(0, d);
+      const double along = direction_[static_cast<std::size_t>(d)];
+      cosine += pooled.vectors(n, d) * along;
+      slopes(n, d) = along;
     }
     targets.push_back(cosine);
   }
@@ -154,19 +167,14 @@ std::vector<double> EncoderModel::targets(const Tensor<double, 3>& states,
   return targets;
 }
 
-Tensor<double, 3> EncoderModel::normed(const Tensor<double, 3>& embeddings) const {
-  return norm(embeddings, model_->encoder.tensors().embedding_norm,
-              model_->encoder.options().norm_epsilon);
-}
-
 std::vector<double> EncoderModel::run(std::span<const Variant> variants) const {
   if (variants.empty()) return {};
   const VariantBatch batch(*this, variants);
-  return targets(blocks_.run(batch, normed(embeddings_of(batch))), kept_places(batch), nullptr);
+  return targets(blocks_.run(batch, embeddings_of(batch)), kept_places(batch), nullptr);
 }
 
 Records EncoderModel::record() const {
-  return blocks_.records(blocks_.run_plain(normed(embedded(tokens_))));
+  return blocks_.records(blocks_.run_plain(embedded(tokens_)));
 }
 
 Gradients EncoderModel::differentiate(const Tensor<double, 3>& embeddings) const {
@@ -174,14 +182,10 @@ Gradients EncoderModel::differentiate(const Tensor<double, 3>& embeddings) const
   if (embeddings.shape() != shape) {
     refuse("embeddings", to_string(shape), to_string(embeddings.shape()));
   }
-  const BlockStack::PlainRun run = blocks_.run_plain(normed(embeddings));
+  const BlockStack::PlainRun run = blocks_.run_plain(embeddings);
   Gradients gradients;
-  Tensor<double, 3> of_states;
-  gradients.targets = targets(run.last, std::nullopt, &of_states);
-  gradients.weights = blocks_.backward(run, of_states);
-  gradients.embeddings = Tensor<double, 3>(shape);
-  norm_backward(embeddings, model_->encoder.tensors().embedding_norm,
-                model_->encoder.options().norm_epsilon, of_states, gradients.embeddings);
+  gradients.targets = targets(run.last, std::nullopt, &gradients.embeddings);
+  gradients.weights = blocks_.backward(run, gradients.embeddings);
   return gradients;
 }
 
@@ -199,6 +203,17 @@ std::unique_ptr<ExplainedModel> EncoderModel::with_shuffled_layers(Index layers,
       model_->tokenizer, Encoder<double>(model_->encoder.options(), std::move(parameters)),
       model_->options});
   return std::unique_ptr<ExplainedModel>(new EncoderModel(*this, std::move(shuffled)));
+}
+
+std::vector<double> similarities(const SentenceModel<double>& model, const std::string& text,
+                                 std::span<const std::string> others) {
+  const std::vector<double> own = unit_vector(model, text);
+  std::vector<double> cosines;
+  for (const std::string& other : others) {
+    const std::vector<double> vector = unit_vector(model, other);
+    cosines.push_back(std::inner_product(own.begin(), own.end(), vector.begin(), 0.0));
+  }
+  return cosines;
 }
 
 }  // namespace qkv::explain

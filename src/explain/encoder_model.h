@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -10,13 +12,19 @@
 
 namespace qkv::explain {
 
-/// The target is the cosine of the vectors of two texts, of which the first is explained.
+struct SimilarityTarget {
+  std::string to;
+  /// Whose similarity is subtracted: by how much a text is nearer to one class than to another.
+  std::optional<std::string> against = std::nullopt;
+};
+
+/// The target is the cosine of the vectors of the text that is explained and another one, or the difference of two such.
 class EncoderModel final : public ExplainedModel {
  public:
-  /// Embeddings are the sums that the first norm is taken of; in the baseline the tokens of the text are all the mask token, and
-  /// the special ones stay. Throws std::invalid_argument where a text is empty or too long.
+  /// Embeddings are what the first norm gives: it is blind to the length of what it reads, so that along that the derivative would
+  /// be 0. In the baseline the tokens of the text are all the mask token, and the special ones stay. Throws std::invalid_argument where a text is empty or too long.
   EncoderModel(std::shared_ptr<const SentenceModel<double>> model, std::string text,
-               std::string other);
+               SimilarityTarget target);
 
   const ModelSizes& sizes() const noexcept override { return sizes_; }
   const ExplainedText& text() const noexcept override { return text_; }
@@ -32,10 +40,9 @@ class EncoderModel final : public ExplainedModel {
  private:
   EncoderModel(const EncoderModel& other, std::shared_ptr<const SentenceModel<double>> model);
 
+  /// What the first block reads.
   Tensor<double, 3> embedded(const std::vector<Index>& tokens) const;
   Tensor<double, 3> embeddings_of(const VariantBatch& batch) const;
-  /// What the first block reads.
-  Tensor<double, 3> normed(const Tensor<double, 3>& embeddings) const;
   void set_text(const std::vector<TextToken>& tokens);
   void set_blocks();
   void set_direction();
@@ -45,12 +52,17 @@ class EncoderModel final : public ExplainedModel {
                               Tensor<double, 3>* gradient) const;
 
   std::shared_ptr<const SentenceModel<double>> model_;
-  std::string other_;
+  SimilarityTarget target_;
   std::vector<Index> tokens_;
   ModelSizes sizes_;
   ExplainedText text_;
   BlockStack blocks_;
-  Tensor<double, 2> direction_;  ///< [1,D], the other text's vector, of length 1
+  std::vector<double>
+      direction_;  ///< [D], the vector of the text that it is held against, of length 1; less the other's
 };
+
+/// The cosines of a text and each of others: the nearest class, where they are names of classes. Throws like EncoderModel.
+std::vector<double> similarities(const SentenceModel<double>& model, const std::string& text,
+                                 std::span<const std::string> others);
 
 }  // namespace qkv::explain

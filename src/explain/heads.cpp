@@ -103,26 +103,21 @@ HeadKind kind_of(const HeadProfile& profile) {
 std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
 
 Text mostly(const std::string& english, const std::string& chinese, double share) {
-  return {fmt::format("looks at {} ({} of its weight)", english, percent(share)),
-          fmt::format("主要看{}（占权重 {}）", chinese, percent(share))};
+  return {fmt::format("{} ({})", english, percent(share)),
+          fmt::format("{}（{}）", chinese, percent(share))};
 }
 
 Text verdict_of(const HeadProfile& profile) {
   switch (profile.kind) {
     case HeadKind::MaskViolation:
-      return {
-          fmt::format("sees what the mask should hide (weight up to {:.2g}): a bug",
-                      profile.violation),
-          fmt::format("看到了 mask 本应屏蔽的位置（权重最大 {:.2g}）：有 bug", profile.violation)};
+      return {fmt::format("what the mask should hide (up to {})", percent(profile.violation)),
+              fmt::format("mask 本应屏蔽的位置（最大 {}）", percent(profile.violation))};
     case HeadKind::Even:
-      return {fmt::format("spreads its weight evenly (entropy {} of the most possible)",
-                          percent(profile.entropy)),
-              fmt::format("权重几乎均匀分布（熵为最大值的 {}）", percent(profile.entropy))};
+      return {"all tokens alike", "所有 token，几乎均匀"};
     case HeadKind::Special:
-      return mostly("special tokens: little of it is about the text",
-                    "特殊 token，与文本内容关系不大", profile.special);
+      return mostly("special tokens", "特殊 token", profile.special);
     case HeadKind::Self:
-      return mostly("the token itself", "token 自身", profile.self);
+      return mostly("itself", "token 自身", profile.self);
     case HeadKind::Previous:
       return mostly("the previous token", "前一个 token", profile.previous);
     case HeadKind::Next:
@@ -130,14 +125,13 @@ Text verdict_of(const HeadProfile& profile) {
     case HeadKind::First:
       return mostly("the first token", "第一个 token", profile.first);
     case HeadKind::Offset:
-      return mostly(fmt::format("the token {} places {}", std::abs(profile.offset),
+      return mostly(fmt::format("{} places {}", std::abs(profile.offset),
                                 profile.offset < 0 ? "back" : "ahead"),
                     fmt::format("{}面第 {} 个 token", profile.offset < 0 ? "前" : "后",
                                 std::abs(profile.offset)),
                     profile.offset_share);
     case HeadKind::Content:
-      return {"no fixed place: what it looks at depends on the tokens",
-              "没有固定位置：看哪里取决于 token 的内容"};
+      return {"depends on the tokens", "取决于 token 的内容"};
   }
   return {};
 }

@@ -33,10 +33,12 @@ Text taken_away(Occlusion how) {
 }
 
 Text of_target(const Report& report) {
-  return {fmt::format("The target is the {}: {:.3g}, and {:.3g} without any of the {} tokens that "
+  return {fmt::format("The target is the {}: {:.3g}, and {:.3g} without any of the {} that "
                       "could explain it.",
                       report.target_name.english, report.target, report.baseline,
-                      report.candidates.size()),
+                      report.candidates.size() == 1
+                          ? "one token"
+                          : fmt::format("{} tokens", report.candidates.size())),
           fmt::format("目标是{}：{:.3g}；去掉全部 {} 个可能的解释 token 后为 {:.3g}。",
                       report.target_name.chinese, report.target, report.candidates.size(),
                       report.baseline)};
@@ -107,7 +109,7 @@ std::string names_of(const Report& report, Verdict verdict, Name name) {
     if (method.attribution.key == key_of(report.how)) continue;  // the judge itself
     if (method.judgement.verdict == verdict) names.push_back(name(method.attribution.name));
   }
-  return names.empty() ? "–" : fmt::format("{}", fmt::join(names, ", "));
+  return names.empty() ? "–" : fmt::format("{}", fmt::join(names, "; "));
 }
 
 Text of_methods(const Report& report) {

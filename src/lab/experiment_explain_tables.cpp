@@ -192,7 +192,7 @@ Table head_table(const std::vector<NamedHeads>& models) {
        {"offset_share", {"weight at it", "该距离上的权重"}, {}},
        {"entropy", {"entropy, of the most possible", "熵（占最大值）"}, {}},
        {"violation", {"weight where the mask forbids", "mask 禁止处的权重"}, {}},
-       {"verdict", {"in a word", "一句话"}, {}}},
+       {"verdict", {"mostly at (share of its weight)", "主要看（占其权重）"}, {}}},
       {}};
   for (const NamedHeads& model : models) add_head_rows(model, table);
   return table;

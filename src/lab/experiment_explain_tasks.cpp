@@ -1,12 +1,15 @@
 #include "lab/experiment_explain_tasks.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <omp.h>
 
 #include <algorithm>
 #include <atomic>
 #include <exception>
 #include <numeric>
+#include <sstream>
+#include <stdexcept>
 #include <utility>
 
 #include "base/thread_limit.h"
@@ -49,8 +52,10 @@ TrainingSetup setup_of(Task task, Index layers, double peak, Index sequences) {
 }
 
 /// The tokens of a sequence up to `last`.
-KnownQuestion until(const TokenBatch& batch, Index sequence, Index last) {
+KnownQuestion until(const TokenBatch& batch, Index sequence, Index last,
+                    std::vector<std::string> names) {
   KnownQuestion question;
+  question.text.names = std::move(names);
   const auto tokens_of = [&](Index b) {
     const Index* first = &batch.tokens(b, 0);
     return std::vector<Index>(first, first + last + 1);
@@ -76,29 +81,45 @@ Index other_pair(Index asked, Random& random) {
 
 Index key_of_pair(Index token) { return (token - kRecall.keys - kRecall.values) / kRecall.values; }
 
+std::vector<std::string> recall_names() {
+  std::vector<std::string> names;
+  for (Index k = 0; k < kRecall.keys; ++k) names.push_back(letter(k) + "?");
+  for (Index v = 0; v < kRecall.values; ++v) names.push_back(fmt::format("{}", v));
+  for (Index k = 0; k < kRecall.keys; ++k) {
+    for (Index v = 0; v < kRecall.values; ++v) names.push_back(fmt::format("{}={}", letter(k), v));
+  }
+  return names;
+}
+
+std::vector<std::string> letters(Index symbols) {
+  std::vector<std::string> names;
+  for (Index i = 0; i < symbols; ++i) names.push_back(letter(i));
+  return names;
+}
+
+std::vector<std::string> copy_names() {
+  std::vector<std::string> names = letters(kCopy.symbols);
+  names.emplace_back("|");
+  return names;
+}
+
 KnownQuestion ask_recall(const TokenBatch& batch, Index sequence, Random& random) {
-  KnownQuestion question = until(batch, sequence, kRecall.pairs);
+  KnownQuestion question = until(batch, sequence, kRecall.pairs, recall_names());
   const Index asked = question.text.tokens.back();
   for (Index t = 0; t < kRecall.pairs; ++t) {
     const auto at = static_cast<std::size_t>(t);
-    const Index token = question.text.tokens[at];
-    const Index key = key_of_pair(token);
-    question.text.labels.push_back(fmt::format("{}={}", letter(key), token % kRecall.values));
+    const Index key = key_of_pair(question.text.tokens[at]);
     if (key == asked) question.relevant.push_back(t);
     for (std::vector<Index>& other : question.text.alternatives) {
       if (key_of_pair(other[at]) == asked) other[at] = other_pair(asked, random);
     }
   }
-  question.text.labels.push_back(letter(asked) + "?");
   return question;
 }
 
 KnownQuestion ask_copy(const TokenBatch& batch, Index sequence, Random& random) {
   const Index relevant = random.below(kCopy.length);
-  KnownQuestion question = until(batch, sequence, kCopy.length + relevant);
-  for (const Index token : question.text.tokens) {
-    question.text.labels.push_back(token == kCopy.symbols ? "|" : letter(token));
-  }
+  KnownQuestion question = until(batch, sequence, kCopy.length + relevant, copy_names());
   question.relevant = {relevant};
   return question;
 }
@@ -109,8 +130,7 @@ KnownQuestion ask_induction(const TokenBatch& batch, Index sequence, Random& ran
   // Where it is asked and where it is answered from both lie in one period, each once.
   const Index places = std::min(period - 1, kInduction.tokens - period);
   const Index before = random.below(places);
-  KnownQuestion question = until(batch, sequence, period + before);
-  for (const Index token : question.text.tokens) question.text.labels.push_back(letter(token));
+  KnownQuestion question = until(batch, sequence, period + before, letters(kInduction.symbols));
   question.relevant = {before, before + 1};
   // What is repeated is the question: it tells the period, too.
   question.candidates.resize(static_cast<std::size_t>(period));
@@ -118,8 +138,33 @@ KnownQuestion ask_induction(const TokenBatch& batch, Index sequence, Random& ran
 }
 
 KnownTask copying(std::string key, Text name, Text rule, Index layers) {
-  return {std::move(key), std::move(name), std::move(rule),
-          setup_of(copy_task(kCopy), layers, 2e-2, 32), ask_copy};
+  return {std::move(key),
+          std::move(name),
+          std::move(rule),
+          copy_names(),
+          setup_of(copy_task(kCopy), layers, 2e-2, 32),
+          ask_copy};
+}
+
+Index token_named(const KnownTask& task, const std::string& name) {
+  const auto found = std::ranges::find(task.names, name);
+  if (found == task.names.end()) {
+    throw std::invalid_argument(
+        fmt::format("explain: --text: expected tokens of {}, {}, got \"{}\"", task.key,
+                    fmt::join(task.names, " "), name));
+  }
+  return static_cast<Index>(found - task.names.begin());
+}
+
+/// What the model says after the last token.
+Index likeliest(const Decoder<double>& decoder, const std::vector<Index>& tokens) {
+  const Extents<2> shape{1, static_cast<Index>(tokens.size())};
+  TokenBatch batch{.tokens = Tensor<Index, 2>(shape), .targets = Tensor<Index, 2>(shape)};
+  std::ranges::copy(tokens, batch.tokens.data());
+  std::ranges::fill(batch.targets.elements(), kIgnoredTarget);
+  const DecoderResult<double> result = decoder.forward(batch);
+  const double* last = &result.logits(0, shape[1] - 1, 0);
+  return std::max_element(last, last + decoder.options().vocabulary) - last;
 }
 
 /// `tell` is told of each step; false stops the training.
@@ -157,6 +202,7 @@ std::vector<KnownTask> known_tasks() {
       "若干对 a=3、c=7……，然后问“c?”：答案是 7。一层。相关的是所问键的那一对。"};
   recall.setup = setup_of(recall_task(kRecall), 1, 1e-2, 64);
   recall.setup.decoder.positions = PositionKind::None;
+  recall.names = recall_names();
   recall.question = ask_recall;
 
   tasks.push_back(copying(
@@ -187,6 +233,7 @@ std::vector<KnownTask> known_tasks() {
   induction.setup.decoder.model_width = 64;
   induction.setup.decoder.heads = 8;
   induction.setup.decoder.mlp_width = 0;
+  induction.names = letters(kInduction.symbols);
   induction.question = ask_induction;
   return tasks;
 }
@@ -236,6 +283,29 @@ std::vector<KnownModel> train_known(const KnownTask& task, std::span<const std::
 KnownModel train_known(const KnownTask& task, std::uint64_t seed, const ExperimentOptions& options,
                        const Stage& stage) {
   return train_known(task, std::span(&seed, 1), options, stage).front();
+}
+
+KnownQuestion drawn_question(const KnownTask& task, Random& random) {
+  return task.question(task.setup.task.held_out(1 + kAlternatives, random), 0, random);
+}
+
+KnownQuestion typed_question(const KnownTask& task, const KnownModel& model,
+                             const std::string& text, Random& random) {
+  std::vector<Index> tokens;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) tokens.push_back(token_named(task, word));
+  const auto count = static_cast<Index>(tokens.size());
+  const Index most = task.setup.decoder.context;
+  if (count < 2 || count > most) {
+    throw std::invalid_argument(fmt::format(
+        "explain: --text: expected 2 to {} tokens of {}, got {}", most, task.key, count));
+  }
+  // The sequences that it is drawn with give tokens to swap.
+  TokenBatch batch = task.setup.task.held_out(1 + kAlternatives, random);
+  std::ranges::copy(tokens, &batch.tokens(0, 0));
+  KnownQuestion question = until(batch, 0, count - 1, task.names);
+  question.answer = likeliest(*model.decoder, tokens);
+  return question;
 }
 
 explain::DecoderModel asked(const KnownModel& model, const KnownQuestion& question) {

@@ -23,7 +23,8 @@ struct KnownQuestion {
 struct KnownTask {
   std::string key;
   Text name;
-  Text rule;  ///< what is asked, and which token is relevant
+  Text rule;                       ///< what is asked, and which token is relevant
+  std::vector<std::string> names;  ///< of the vocabulary
   TrainingSetup setup;
   /// About one sequence of a batch; `random` chooses where it is asked, where there is a choice.
   std::function<KnownQuestion(const TokenBatch& batch, Index sequence, Random& random)> question;
@@ -46,7 +47,14 @@ std::vector<KnownModel> train_known(const KnownTask& task, std::span<const std::
 KnownModel train_known(const KnownTask& task, std::uint64_t seed, const ExperimentOptions& options,
                        const Stage& stage);
 
-/// The model that answers a question: the target is the log-probability of the right answer.
+/// A question that the task asks.
+KnownQuestion drawn_question(const KnownTask& task, Random& random);
+/// One that somebody types, tokens by their names with spaces between them: its answer is what the model says, and nothing is known
+/// of where it comes from. Throws std::invalid_argument where it is no text of the task.
+KnownQuestion typed_question(const KnownTask& task, const KnownModel& model,
+                             const std::string& text, Random& random);
+
+/// The model that answers a question: the target is the log-probability of the answer.
 explain::DecoderModel asked(const KnownModel& model, const KnownQuestion& question);
 
 }  // namespace qkv::lab

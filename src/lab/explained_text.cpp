@@ -158,7 +158,7 @@ Table head_table(const Report& report) {
       {"What heat maps are good for: where each head looks", "热力图的用处：每个头看向哪里"},
       {{"layer", {"layer", "层"}, {}},
        {"head", {"head", "头"}, {}},
-       {"verdict", {"verdict", "结论"}, {}},
+       {"verdict", {"mostly at (share of its weight)", "主要看（占其权重）"}, {}},
        {"previous", {"previous token", "前一个"}, {}},
        {"self", {"itself", "自身"}, {}},
        {"next", {"next token", "后一个"}, {}},

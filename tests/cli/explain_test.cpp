@@ -45,8 +45,16 @@ TEST(Explain, RefusesATextWhereItHasNone) {
   EXPECT_THAT(refusal({kBert, "--with", "b"}),
               HasSubstr("--text: expected the text to explain, got none"));
   EXPECT_THAT(refusal({kBert, "--text", "a"}), HasSubstr("--with: expected a text"));
+  EXPECT_THAT(refusal({kBert, "--text", "a", "--class", "b"}),
+              HasSubstr("--class: expected two classes or more, got one"));
+  EXPECT_THAT(refusal({kBert, "--text", "a", "--with", "b", "--class", "c"}),
+              HasSubstr("--with excludes --class"));
+  EXPECT_THAT(refusal({"copy", "--with", "a"}),
+              HasSubstr("--with: expected the folder of a sentence encoder as MODEL, got copy"));
   EXPECT_THAT(refusal({"copy", "--text", "a"}),
-              HasSubstr("--text: expected the folder of a sentence encoder as MODEL, got copy"));
+              HasSubstr("--text: expected 2 to 16 tokens of copy, got 1"));
+  EXPECT_THAT(refusal({"copy", "--text", "a z"}),
+              HasSubstr("--text: expected tokens of copy, a b c d e f g h |, got \"z\""));
 }
 
 TEST(Explain, RefusesOptionsThatAreNone) {
@@ -60,7 +68,7 @@ TEST(Explain, SaysWhereTheHeatMapMisleads) {
   const CommandResult result =
       run_command({"explain", "relay", "--quick", "--out", folder.file("page")});
   EXPECT_EQ(result.exit_code, 0) << result.errors;
-  EXPECT_THAT(result.output, AllOf(StartsWith("§8  explain: What does the answer come from?"),
+  EXPECT_THAT(result.output, AllOf(StartsWith("§8  explain: Where does \""),
                                    HasSubstr("The heat map misleads (raw attention, last layer)"),
                                    HasSubstr("page/index.html\n")));
   std::ifstream results(folder.file("page/results.json"));
@@ -74,6 +82,15 @@ TEST(Explain, FindsNothingToBlameWhereAttentionReadsTheAnswer) {
   const CommandResult result = run_command({"explain", "copy", "--quick"});
   EXPECT_EQ(result.exit_code, 0) << result.errors;
   EXPECT_THAT(result.output, Not(HasSubstr("The heat map misleads")));
+}
+
+// What comes after the second "a" is what came after the first.
+TEST(Explain, ReadsATypedTextOfATask) {
+  const CommandResult result =
+      run_command({"explain", "induction", "--quick", "--text", "a f g e a"});
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_THAT(result.output, AllOf(HasSubstr("Where does \"f\" come from after \"a f g e a\"?"),
+                                   HasSubstr("log-probability of \"f\"")));
 }
 
 TEST(Explain, GivesTheSameNumbersForTheSameSeed) {

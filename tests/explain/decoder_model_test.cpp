@@ -171,8 +171,8 @@ TEST(DecoderModel, RefusesWhatDoesNotFit) {
             "explain: target.token: expected 0 to 10, got 11");
   EXPECT_EQ(made({.tokens = {1}}, {.token = 1, .against = -1}),
             "explain: target.against: expected 0 to 10, got -1");
-  EXPECT_EQ(made({.tokens = {1}, .labels = {"a", "b"}}, {}),
-            "explain: labels: expected none or 1, got 2");
+  EXPECT_EQ(made({.tokens = {1}, .names = {"a", "b"}}, {}),
+            "explain: names: expected none or 11, got 2");
   EXPECT_EQ(made({.tokens = {1}, .alternatives = {{1, 2}}}, {}),
             "explain: alternatives: expected 1 tokens, got 2");
 

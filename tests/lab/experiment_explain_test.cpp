@@ -44,7 +44,7 @@ TEST(ExplainTasks, AnswersComeFromTheRelevantToken) {
       const lab::KnownQuestion question = task.question(batch, n, random);
       const std::vector<Index>& tokens = question.text.tokens;
       const auto at = [&](Index t) { return tokens[static_cast<std::size_t>(t)]; };
-      ASSERT_EQ(question.text.labels.size(), tokens.size()) << task.key;
+      ASSERT_EQ(static_cast<Index>(question.text.names.size()), task.setup.task.vocabulary);
       ASSERT_FALSE(question.relevant.empty()) << task.key;
       for (const Index relevant : question.relevant) {
         EXPECT_EQ(std::ranges::count(question.candidates, relevant), 1) << task.key;
