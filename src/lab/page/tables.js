@@ -8,7 +8,7 @@ const isNumber = (cell) => typeof cell === 'number' || isSpread(cell) || isSpeci
 const isQuantity = (cell) => typeof cell === 'string' && /^([−-]?[\d.,]+(e[−-]?\d+)?( \S{1,4})?|–)$/.test(cell);
 
 /** A sentence, which wants a column of some width. */
-const isLong = (cell) => (isText(cell) ? cell.en : typeof cell === 'string' ? cell : '').length > 48;
+const lengthOf = (cell) => (isText(cell) ? cell.en : typeof cell === 'string' ? cell : '').length;
 
 function fillCell(td, cell) {
   if (isSpread(cell)) {
@@ -55,7 +55,8 @@ function buildTable(table) {
     const tr = make('tr');
     table.columns.forEach((column, c) => {
       const td = make('td', isRight[c] ? 'right' : '');
-      if (isLong(row[column.key])) td.classList.add('long');
+      const length = lengthOf(row[column.key]);
+      if (length > 12) td.classList.add(length > 48 ? 'long' : 'phrase');
       fillCell(td, row[column.key]);
       tr.append(td);
     });
