@@ -26,6 +26,7 @@
 #include "lab/experiment_json.h"
 #include "lab/experiment_text.h"
 #include "lab/explained_text.h"
+#include "model/utf8.h"
 
 namespace qkv::cli {
 namespace {
@@ -50,6 +51,7 @@ struct ExplainOptions {
 
 std::vector<std::string> occlusion_keys() {
   std::vector<std::string> keys;
+  keys.reserve(explain::kOcclusions.size());
   for (const explain::Occlusion how : explain::kOcclusions) keys.emplace_back(explain::key_of(how));
   return keys;
 }
@@ -67,7 +69,8 @@ explain::Occlusion occlusion_of(const ExplainOptions& options, const explain::Ex
   }
   const explain::Occlusion how = occlusion_named(*options.how);
   if (!explain::can_take_away(text, how)) {
-    fail("--how", "one that needs no other texts, which a sentence encoder has not", *options.how);
+    fail("--how", "hide_key, zero_value, remove_token or replace_token for a sentence encoder",
+         *options.how);
   }
   return how;
 }
@@ -93,11 +96,35 @@ std::string task_keys() {
   return keys;
 }
 
+/// Cosines that differ by less are rounding.
+constexpr double kTie = 1e-9;
+
 /// A model with a text that it has read, and what to call both.
 struct Subject {
   std::unique_ptr<explain::ExplainedModel> model;
   Text title;
 };
+
+/// What a reader sees of a text: line ends are blanks, and other control characters are nothing to the tokenizer either.
+std::string plain_text(std::string_view option, const std::string& text) {
+  if (!is_utf8(text)) fail(option, "UTF-8", "other bytes");
+  std::string plain;
+  for (std::size_t at = 0; at < text.size();) {
+    const char32_t code = *next_code_point(text, at);
+    if (code == U'\t' || code == U'\n' || code == U'\r') {
+      plain += ' ';
+    } else if (code >= 0x20 && (code < 0x7f || code > 0x9f)) {
+      append_utf8(code, plain);
+    }
+  }
+  return plain;
+}
+
+/// Beyond it, a title would push aside what it is the title of.
+std::string title(std::string_view text) {
+  constexpr std::size_t kLongest = 80;
+  return shortened(text, kLongest);
+}
 
 void expect_fits(const SentenceModel<double>& model, std::string_view option,
                  const std::string& text) {
@@ -122,20 +149,24 @@ Subject class_subject(const ExplainOptions& options,
   std::ranges::stable_sort(classes, std::ranges::greater(), &std::pair<double, std::string>::first);
   const auto& [nearest, name] = classes[0];
   const auto& [next, other] = classes[1];
+  if (nearest - next < kTie) {
+    fail("--class", "classes that the model tells apart",
+         fmt::format("\"{}\" and \"{}\", which are equally near", name, other));
+  }
   return {std::make_unique<explain::EncoderModel>(std::move(model), *options.text,
                                                   explain::SimilarityTarget{name, other}),
           {fmt::format("Why is \"{}\" nearer to \"{}\" ({:.3f}) than to \"{}\" ({:.3f})?",
-                       *options.text, name, nearest, other, next),
-           fmt::format("为什么“{}”离“{}”（{:.3f}）比离“{}”（{:.3f}）更近？", *options.text, name,
-                       nearest, other, next)}};
+                       title(*options.text), title(name), nearest, title(other), next),
+           fmt::format("为什么“{}”离“{}”（{:.3f}）比离“{}”（{:.3f}）更近？", title(*options.text),
+                       title(name), nearest, title(other), next)}};
 }
 
 Subject similarity_subject(const ExplainOptions& options,
                            std::shared_ptr<const SentenceModel<double>> model) {
   return {std::make_unique<explain::EncoderModel>(std::move(model), *options.text,
                                                   explain::SimilarityTarget{*options.with}),
-          {fmt::format("Why is \"{}\" like \"{}\"?", *options.text, *options.with),
-           fmt::format("为什么“{}”与“{}”相似？", *options.text, *options.with)}};
+          {fmt::format("Why is \"{}\" like \"{}\"?", title(*options.text), title(*options.with)),
+           fmt::format("为什么“{}”与“{}”相似？", title(*options.text), title(*options.with))}};
 }
 
 Subject encoder_subject(const ExplainOptions& options) {
@@ -158,18 +189,19 @@ Subject task_subject(const ExplainOptions& options) {
   const auto task = std::ranges::find(tasks, options.model, &lab::KnownTask::key);
   if (task == tasks.end()) {
     fail("MODEL", fmt::format("the folder of a sentence encoder, or one of {}", task_keys()),
-         options.model);
+         fmt::format("\"{}\"", options.model));
   }
   if (options.with || !options.classes.empty()) {
     fail(options.with ? "--with" : "--class", "the folder of a sentence encoder as MODEL",
          options.model);
   }
+  const std::optional<std::vector<Index>> typed =
+      options.text ? std::optional(lab::typed_tokens(*task, *options.text)) : std::nullopt;
   const lab::KnownModel model =
       lab::train_known(*task, options.run.seed, options.run, {"training", 0, 0.3});
   Random random(options.run.seed);
-  const lab::KnownQuestion question = options.text
-                                          ? lab::typed_question(*task, model, *options.text, random)
-                                          : lab::drawn_question(*task, random);
+  const lab::KnownQuestion question = typed ? lab::typed_question(*task, model, *typed, random)
+                                            : lab::drawn_question(*task, random);
   std::unique_ptr<explain::ExplainedModel> explained(
       new explain::DecoderModel(lab::asked(model, question)));
   const std::string& answer = task->names[static_cast<std::size_t>(question.answer)];
@@ -180,9 +212,32 @@ Subject task_subject(const ExplainOptions& options) {
            fmt::format("“{}”之后的“{}”来自哪里？（{}）", text, answer, task->name.chinese)}};
 }
 
+/// As one types it in a shell.
+std::string shell_quoted(std::string_view argument) {
+  std::string result = "'";
+  for (const char c : argument) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return result + "'";
+}
+
+std::string command_of(const ExplainOptions& options, explain::Occlusion how) {
+  std::string command = "qkv explain " + shell_quoted(options.model);
+  if (options.text) command += " --text " + shell_quoted(*options.text);
+  if (options.with) command += " --with " + shell_quoted(*options.with);
+  for (const std::string& name : options.classes) command += " --class " + shell_quoted(name);
+  return command + fmt::format(" --how {} --seed {}{}", explain::key_of(how), options.run.seed,
+                               options.run.quick ? " --quick" : "");
+}
+
+ExplainOptions with_plain_texts(ExplainOptions options) {
+  if (options.text) options.text = plain_text("--text", *options.text);
+  if (options.with) options.with = plain_text("--with", *options.with);
+  for (std::string& name : options.classes) name = plain_text("--class", name);
+  return options;
+}
+
 class ExplainRun {
  public:
-  explicit ExplainRun(const ExplainOptions& options) : options_(options) {}
+  explicit ExplainRun(const ExplainOptions& options) : options_(with_plain_texts(options)) {}
 
   ExitCode run() {
     if (options_.out) folder_.emplace("explain", *options_.out);
@@ -215,7 +270,7 @@ class ExplainRun {
     const explain::Report report =
         explain::explain(*subject.model, report_options(options, subject.model->text()), progress);
     progress_.clear();
-    return lab::explained_text(report, subject.title);
+    return lab::explained_text(report, subject.title, command_of(options_, report.how));
   }
 
   void show(const lab::Experiment& experiment) const {
@@ -229,7 +284,7 @@ class ExplainRun {
     if (folder_) fmt::print("  page  {}\n  JSON  {}\n", folder_->page(), folder_->results());
   }
 
-  const ExplainOptions& options_;
+  const ExplainOptions options_;
   std::optional<PageFolder> folder_;
   StopSignal stop_;
   ProgressLine progress_;
@@ -243,7 +298,8 @@ Command add_explain_command(CLI::App& app) {
       "explain",
       "Say which tokens an answer came from, by every usual method, and which of them to believe");
   command->footer(
-      "MODEL is the folder of a sentence encoder (config.json, model.safetensors, vocab.txt), or a "
+      "MODEL is the folder of a sentence encoder (config.json, model.safetensors, and "
+      "tokenizer.json or vocab.txt), or a "
       "task of the lab whose model is "
       "trained on the spot and whose answer is known: " +
       task_keys() + ".\n\nExit code: 0, 2 on bad input, 130 where it was interrupted.");

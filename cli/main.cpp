@@ -1,9 +1,12 @@
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
 #include <stdexcept>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cli/align.h"
@@ -33,6 +36,22 @@ ExitCode run(const std::vector<Command>& commands) {
   return fail("expected a subcommand, see qkv --help");
 }
 
+/// In reverse, as CLI11 takes them. "--text=" becomes "--text" and "", for CLI11 would take what comes next as the text.
+std::vector<std::string> arguments_of(int argc, char** argv) {
+  std::vector<std::string> arguments;
+  bool may_be_option = true;
+  for (int i = 1; i < argc; ++i) {
+    std::string argument = argv[i];
+    may_be_option = may_be_option && argument != "--";
+    const bool is_empty = may_be_option && argument.starts_with("--") && argument.ends_with('=');
+    if (is_empty) argument.pop_back();
+    arguments.push_back(std::move(argument));
+    if (is_empty) arguments.emplace_back();
+  }
+  std::ranges::reverse(arguments);
+  return arguments;
+}
+
 int parse_and_run(int argc, char** argv) {
   CLI::App app{"Exact multi-head attention: look at it, hold it against others, and measure it.",
                "qkv"};
@@ -45,7 +64,7 @@ int parse_and_run(int argc, char** argv) {
                                       add_bench_command(app)};
 
   try {
-    app.parse(argc, argv);
+    app.parse(arguments_of(argc, argv));
   } catch (const CLI::Success& request) {  // --help or --version
     return app.exit(request);
   } catch (const CLI::ParseError& error) {

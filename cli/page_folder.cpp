@@ -14,13 +14,29 @@
 
 namespace qkv::cli {
 
-PageFolder::PageFolder(std::string_view operation, std::string path) : path_(std::move(path)) {
-  if (path_.empty()) {
-    throw std::invalid_argument(fmt::format("{}: --out: expected a folder, got \"\"", operation));
-  }
+NewFolders::NewFolders(const std::string& path) {
+  namespace fs = std::filesystem;
   std::error_code problem;
-  std::filesystem::create_directories(path_, problem);
-  if (problem) throw FileError(path_, "cannot make the folder: " + problem.message());
+  fs::path part = fs::absolute(path).lexically_normal();
+  for (; part.has_relative_path() && !fs::exists(part, problem); part = part.parent_path()) {
+    if (part.has_filename()) made_.push_back(part);
+  }
+  fs::create_directories(path, problem);
+  if (problem) throw FileError(path, "cannot make the folder: " + problem.message());
+}
+
+NewFolders::~NewFolders() {
+  std::error_code ignored;
+  for (const std::filesystem::path& folder : made_) {
+    if (!std::filesystem::remove(folder, ignored)) break;  // something is in it
+  }
+}
+
+PageFolder::PageFolder(std::string_view operation, std::string path)
+    : path_(path.empty() ? throw std::invalid_argument(
+                               fmt::format("{}: --out: expected a folder, got \"\"", operation))
+                         : std::move(path)),
+      folders_(path_) {
   for (const std::string& file : {page(), results()}) {
     const OutputFile tried(file);
   }

@@ -1,14 +1,30 @@
 // A folder for a page (index.html) and its numbers (results.json).
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace qkv::cli {
 
+/// Makes a folder with those around it that are missing, and removes the ones that it made where they are empty at its end.
+class NewFolders {
+ public:
+  /// Throws FileError.
+  explicit NewFolders(const std::string& path);
+  NewFolders(const NewFolders&) = delete;
+  NewFolders& operator=(const NewFolders&) = delete;
+  ~NewFolders();
+
+ private:
+  std::vector<std::filesystem::path> made_;  ///< the innermost first
+};
+
 class PageFolder {
  public:
-  /// Makes the folder where it is missing, and tries whether files can be made in it; none of them stays. Throws
+  /// Makes the folder where it is missing, and tries whether files can be made in it; none of them stays, nor do folders that were
+  /// made where nothing is written. Throws
   /// std::invalid_argument where the path is empty, FileError where it cannot be written to. `operation` begins messages.
   PageFolder(std::string_view operation, std::string path);
 
@@ -21,6 +37,7 @@ class PageFolder {
 
  private:
   std::string path_;
+  NewFolders folders_;
 };
 
 }  // namespace qkv::cli

@@ -48,6 +48,9 @@ enum class DType : std::uint8_t {
 /// Bytes of one element.
 std::size_t size_of(DType dtype);
 
+/// Whether it is one of the four floating-point types.
+constexpr bool is_floating(DType dtype) noexcept { return dtype <= DType::BFloat16; }
+
 /// "float64", "bfloat16", "int32", "bool", …
 std::string_view name_of(DType dtype);
 

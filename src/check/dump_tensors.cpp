@@ -11,11 +11,6 @@
 namespace qkv {
 namespace {
 
-bool is_floating(DType dtype) {
-  return dtype == DType::Float64 || dtype == DType::Float32 || dtype == DType::Float16 ||
-         dtype == DType::BFloat16;
-}
-
 /// The same bytes in another shape of as many elements; valid as long as the file is.
 StoredTensor reshaped(const StoredTensor& tensor, std::vector<Index> shape) {
   return {tensor.dtype(), std::move(shape), tensor.bytes(), nullptr};

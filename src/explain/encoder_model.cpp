@@ -9,9 +9,13 @@
 #include <utility>
 
 #include "explain/shuffle.h"
+#include "model/utf8.h"
 
 namespace qkv::explain {
 namespace {
+
+/// Of a text in the target's name.
+constexpr std::size_t kNameLength = 80;
 
 template <class Got>
 [[noreturn]] void refuse(std::string_view argument, const std::string& expected, const Got& got) {
@@ -123,11 +127,14 @@ void EncoderModel::set_text(const std::vector<TextToken>& tokens) {
   if (!mean) text_.readout.front() = 1;
   text_.embeddings = first_of(embedded(tokens_));
   text_.baseline = first_of(embedded(without));
-  text_.target = {fmt::format("similarity (cosine) to \"{}\"", target_.to),
-                  fmt::format("与“{}”的相似度（余弦）", target_.to)};
+  const std::string to = shortened(target_.to, kNameLength);
+  text_.target = {fmt::format("similarity (cosine) to \"{}\"", to),
+                  fmt::format("与“{}”的相似度（余弦）", to)};
   if (!target_.against) return;
-  text_.target.english += fmt::format(" minus that to \"{}\"", *target_.against);
-  text_.target.chinese += fmt::format("减去与“{}”的相似度", *target_.against);
+  text_.target.english +=
+      fmt::format(" minus that to \"{}\"", shortened(*target_.against, kNameLength));
+  text_.target.chinese +=
+      fmt::format("减去与“{}”的相似度", shortened(*target_.against, kNameLength));
 }
 
 Tensor<double, 3> EncoderModel::embeddings_of(const VariantBatch& batch) const {

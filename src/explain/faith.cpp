@@ -128,8 +128,16 @@ Spread spread_of(std::span<const double> values) {
 
 FaithSetup faith_setup(const ExplainedModel& model, const FaithOptions& options,
                        const Progress& progress) {
-  return {options.how, candidates(model.text()), occlusion(model, options.how, progress),
-          perturbations(model, options.how, options.sets, options.seed, progress)};
+  FaithSetup setup;
+  setup.how = options.how;
+  setup.candidates = candidates(model.text());
+  setup.intervention = occlusion(model, options.how, part_of(progress, "one by one", 0, 0.5));
+  setup.sets = perturbations(model, options.how, options.sets, options.seed,
+                             part_of(progress, "sets", 0.5, 1));
+  const std::vector<Variant> ends = {{}, without(model, options.how, setup.candidates)};
+  const std::vector<double> targets = model.run(ends);
+  setup.all = targets[0] - targets[1];
+  return setup;
 }
 
 MeasuredFaith measure_faith(const ExplainedModel& model, const FaithSetup& setup,
@@ -156,7 +164,11 @@ RandomBaseline random_baseline(const ExplainedModel& model, const FaithSetup& se
   for (Index i = 0; i < options.random_runs; ++i) {
     std::vector<double> scores(static_cast<std::size_t>(model.sizes().tokens));
     for (double& score : scores) score = random.uniform();
-    MeasuredFaith measured = measure_faith(model, setup, scores, progress);
+    const auto runs = static_cast<double>(options.random_runs);
+    MeasuredFaith measured =
+        measure_faith(model, setup, scores,
+                      part_of(progress, "a random order", static_cast<double>(i) / runs,
+                              (static_cast<double>(i) + 1) / runs));
     faiths.push_back(measured.faith);
     result.curves.push_back(std::move(measured.curves));
   }

@@ -85,6 +85,7 @@ struct FaithSetup {
   std::vector<Index> candidates;
   std::vector<double> intervention;  ///< [T], occlusion(model, how)
   Perturbations sets;
+  double all = 0;  ///< what the target falls by without any candidate
 };
 struct FaithOptions {
   Occlusion how = Occlusion::ReplaceToken;

@@ -159,7 +159,8 @@ HeadProfile profile_of(const ExplainedModel& model, const Tensor<double, 3>& wei
   for (Index offset = 1 - tokens; offset < tokens; ++offset) {
     // A distance that few queries have is no habit.
     const Index queries = shares.offsets[static_cast<std::size_t>(offset + tokens - 1)].count();
-    if (queries < kChoice || share_at(offset) <= profile.offset_share) continue;
+    if (queries < kChoice || 2 * queries < shares.entropy.count()) continue;
+    if (share_at(offset) <= profile.offset_share) continue;
     profile.offset = offset;
     profile.offset_share = share_at(offset);
   }

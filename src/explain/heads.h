@@ -29,9 +29,10 @@ struct HeadProfile {
   double previous = 0;
   double next = 0;
   double first = 0;
-  Index offset = 0;         ///< key − query of the distance with the largest share
-  double offset_share = 0;  ///< over the queries that have a key at that distance
-  double entropy = 0;       ///< of the largest that a row could have: 0 one key, 1 all alike
+  Index offset = 0;  ///< key − query of the distance with the largest share
+  double offset_share =
+      0;               ///< over the queries that have a key at that distance, half of them at least
+  double entropy = 0;  ///< of the largest that a row could have: 0 one key, 1 all alike
   HeadKind kind = HeadKind::Content;
   Text verdict;
 };

@@ -6,16 +6,19 @@
 #include "explain/agreement.h"
 
 namespace qkv::explain {
+namespace {
+
+/// Of what all candidates together change.
+constexpr double kTrifle = 0.05;
+
+}  // namespace
 
 Judgement judge(const FaithSetup& setup, std::span<const double> scores, const Faith& faith,
                 const RandomBaseline& random) {
   Judgement result;
-  const auto slower = std::ranges::count_if(random.curves, [&](const Curves& curves) {
+  result.faster_than = std::ranges::count_if(random.curves, [&](const Curves& curves) {
     return curves.deletion.area > faith.deletion_area;
   });
-  if (!random.curves.empty()) {
-    result.faster_than = static_cast<double>(slower) / static_cast<double>(random.curves.size());
-  }
   if (setup.candidates.empty()) return result;
   const auto fall = [&](Index token) {
     return setup.intervention[static_cast<std::size_t>(token)];
@@ -31,7 +34,7 @@ Judgement judge(const FaithSetup& setup, std::span<const double> scores, const F
   if (sum > 0) {
     result.decisive_share = std::fabs(scores[static_cast<std::size_t>(result.decisive)]) / sum;
   }
-  if (result.decisive_fall <= 0) return result;
+  if (result.decisive_fall <= kTrifle * std::fabs(setup.all)) return result;
   result.verdict =
       result.pointed_fall < 0.5 * result.decisive_fall ? Verdict::Misleads : Verdict::Agrees;
   return result;

@@ -10,7 +10,7 @@ namespace qkv::explain {
 enum class Verdict : std::uint8_t {
   Agrees,       ///< its first token is one that matters
   Misleads,     ///< its first token matters less than half as much as the one that matters most
-  NothingFound  ///< no single token matters: nothing to point to
+  NothingFound  ///< no single token lowers the target by 5 % of what all of them together change: nothing to point to
 };
 
 struct Judgement {
@@ -21,8 +21,8 @@ struct Judgement {
   double decisive_fall = 0;
   double decisive_share =
       0;  ///< what the attribution gives the decisive one, of the sum of its absolute scores
-  double faster_than =
-      0;  ///< share of the random orders that lower the target more slowly: a larger deletion area
+  Index faster_than =
+      0;  ///< random orders that lower the target more slowly: a larger deletion area
 };
 
 Judgement judge(const FaithSetup& setup, std::span<const double> scores, const Faith& faith,

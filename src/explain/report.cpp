@@ -1,6 +1,11 @@
 #include "explain/report.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <stdexcept>
 #include <utility>
 
 #include "explain/attention_attributions.h"
@@ -8,12 +13,27 @@
 namespace qkv::explain {
 namespace {
 
+/// [H,T,T]; a row sums to 1.
+Tensor<double, 3> delivered_shares(const LayerRecord& record) {
+  Tensor<double, 3> shares(record.weights.shape());
+  const auto [heads, queries, keys] = shares.shape();
+  for (Index h = 0; h < heads; ++h) {
+    const Tensor<double, 2> norms = delivered_norms(record, h);
+    for (Index t = 0; t < queries; ++t) {
+      const double sum = std::accumulate(&norms(t, 0), &norms(t, 0) + keys, 0.0);
+      if (sum == 0) continue;
+      for (Index s = 0; s < keys; ++s) shares(h, t, s) = norms(t, s) / sum;
+    }
+  }
+  return shares;
+}
+
 std::vector<LayerReport> layer_reports(const ExplainedModel& model, const Records& records) {
   const Gradients gradients = plain_gradients(model);
   std::vector<LayerReport> layers;
   for (Index i = 0; i < model.sizes().layers; ++i) {
     const LayerRecord& record = records.layers[static_cast<std::size_t>(i)];
-    layers.push_back({record.weights, delivered_norms(record),
+    layers.push_back({record.weights, delivered_shares(record),
                       raw_attention(records, model.text(), i),
                       attention_times_norm(records, model.text(), i),
                       gradient_times_attention(records, gradients, i)});
@@ -40,14 +60,15 @@ double largest_fall(const Report& report, const std::vector<double>& falls) {
   return largest;
 }
 
-/// Hidden, the place costs more than a third of the most that one costs, and no mere trifle beside what an exchanged token costs; its
-/// own token exchanged, in the way that the model knows best, less than a tenth.
+/// Hidden, the place costs more than a third of the most that one costs, and no mere trifle beside what a swapped token costs; its
+/// own token swapped, less than a tenth. None where no other token was tried, and none in a single layer, which reads tokens only.
 std::vector<Index> relays_of(const Report& report, const std::vector<Attribution>& all) {
+  std::vector<Index> relays;
+  if (all.back().key != key_of(Occlusion::SwapToken) || report.sizes.layers < 2) return relays;
   const std::vector<double>& hidden = find(all, key_of(Occlusion::HideKey)).scores;
-  const std::vector<double>& replaced = all.back().scores;  // swapped where it can be
+  const std::vector<double>& replaced = all.back().scores;
   const double most_hidden = largest_fall(report, hidden);
   const double most_replaced = largest_fall(report, replaced);
-  std::vector<Index> relays;
   if (most_replaced <= 0) return relays;
   for (const Index token : report.candidates) {
     const auto at = static_cast<std::size_t>(token);
@@ -76,6 +97,12 @@ Report explain(const ExplainedModel& model, const ReportOptions& options,
   const std::vector<double> targets = model.run(ends);
   report.target = targets[0];
   report.baseline = targets[1];
+  for (const double target : targets) {
+    if (!std::isfinite(target)) {
+      throw std::invalid_argument(fmt::format("explain: the {}: expected a finite number, got {}",
+                                              report.target_name.english, target));
+    }
+  }
 
   const Records records = model.record();
   report.heads = head_profiles(model, records);

@@ -28,8 +28,9 @@ struct MethodReport {
 
 /// Of one layer, for the heat maps and the tables by layer.
 struct LayerReport {
-  Tensor<double, 3> weights;                     ///< [H,T,T]
-  Tensor<double, 2> delivered_norms;             ///< [T,T]
+  Tensor<double, 3> weights;  ///< [H,T,T]
+  Tensor<double, 3>
+      delivered_shares;  ///< [H,T,T], of the length of what each key delivers to a query
   std::vector<double> raw_attention;             ///< [T]
   std::vector<double> attention_times_norm;      ///< [T]
   std::vector<double> gradient_times_attention;  ///< [T]

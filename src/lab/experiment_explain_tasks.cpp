@@ -149,9 +149,12 @@ KnownTask copying(std::string key, Text name, Text rule, Index layers) {
 Index token_named(const KnownTask& task, const std::string& name) {
   const auto found = std::ranges::find(task.names, name);
   if (found == task.names.end()) {
+    constexpr std::size_t kShown = 20;
+    const bool all = task.names.size() <= kShown;
+    const std::span<const std::string> some(task.names.data(), std::min(task.names.size(), kShown));
     throw std::invalid_argument(
-        fmt::format("explain: --text: expected tokens of {}, {}, got \"{}\"", task.key,
-                    fmt::join(task.names, " "), name));
+        fmt::format("explain: --text: expected tokens of {}, {}{}, got \"{}\"", task.key,
+                    fmt::join(some, " "), all ? "" : " ... " + task.names.back(), name));
   }
   return static_cast<Index>(found - task.names.begin());
 }
@@ -289,21 +292,24 @@ KnownQuestion drawn_question(const KnownTask& task, Random& random) {
   return task.question(task.setup.task.held_out(1 + kAlternatives, random), 0, random);
 }
 
-KnownQuestion typed_question(const KnownTask& task, const KnownModel& model,
-                             const std::string& text, Random& random) {
+std::vector<Index> typed_tokens(const KnownTask& task, const std::string& text) {
   std::vector<Index> tokens;
   std::istringstream words(text);
   for (std::string word; words >> word;) tokens.push_back(token_named(task, word));
-  const auto count = static_cast<Index>(tokens.size());
   const Index most = task.setup.decoder.context;
-  if (count < 2 || count > most) {
+  if (tokens.size() < 2 || static_cast<Index>(tokens.size()) > most) {
     throw std::invalid_argument(fmt::format(
-        "explain: --text: expected 2 to {} tokens of {}, got {}", most, task.key, count));
+        "explain: --text: expected 2 to {} tokens of {}, got {}", most, task.key, tokens.size()));
   }
+  return tokens;
+}
+
+KnownQuestion typed_question(const KnownTask& task, const KnownModel& model,
+                             const std::vector<Index>& tokens, Random& random) {
   // The sequences that it is drawn with give tokens to swap.
   TokenBatch batch = task.setup.task.held_out(1 + kAlternatives, random);
   std::ranges::copy(tokens, &batch.tokens(0, 0));
-  KnownQuestion question = until(batch, 0, count - 1, task.names);
+  KnownQuestion question = until(batch, 0, static_cast<Index>(tokens.size()) - 1, task.names);
   question.answer = likeliest(*model.decoder, tokens);
   return question;
 }

@@ -49,10 +49,12 @@ KnownModel train_known(const KnownTask& task, std::uint64_t seed, const Experime
 
 /// A question that the task asks.
 KnownQuestion drawn_question(const KnownTask& task, Random& random);
-/// One that somebody types, tokens by their names with spaces between them: its answer is what the model says, and nothing is known
-/// of where it comes from. Throws std::invalid_argument where it is no text of the task.
+/// Tokens that somebody types by their names, with spaces between them. Throws std::invalid_argument where they are no text of the
+/// task.
+std::vector<Index> typed_tokens(const KnownTask& task, const std::string& text);
+/// Their answer is what the model says, and nothing is known of where it comes from.
 KnownQuestion typed_question(const KnownTask& task, const KnownModel& model,
-                             const std::string& text, Random& random);
+                             const std::vector<Index>& tokens, Random& random);
 
 /// The model that answers a question: the target is the log-probability of the answer.
 explain::DecoderModel asked(const KnownModel& model, const KnownQuestion& question);

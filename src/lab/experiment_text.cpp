@@ -205,7 +205,7 @@ void append_token_maps(const TokenMaps& maps, const TextStyle& style, Lines& lin
     const std::size_t width = style.width > column + 20 ? style.width - column : 20;
     std::string name = pad_right(method.name.english, widest_name);
     for (const std::string& line : wrap(text, width)) {
-      lines.push_back(std::string(kIndent, ' ') + name + std::string(kGap, ' ') + line);
+      lines.push_back(fmt::format("{:{}}{}{:{}}{}", "", kIndent, name, "", kGap, line));
       name.assign(widest_name, ' ');
     }
   }

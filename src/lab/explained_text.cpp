@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "explain/attention_attributions.h"
 #include "lab/experiment_parts.h"
 #include "lab/text_style.h"
 
@@ -15,6 +16,9 @@ namespace {
 
 using explain::MethodReport;
 using explain::Report;
+
+/// Of one kind in a page: beyond, it holds means over heads.
+constexpr Index kMostWeights = Index{1} << 19;
 
 Measured plain(double value) { return {value, {}, {}}; }
 Measured spread(const explain::Spread& of) { return {of.mean, of.low, of.high}; }
@@ -36,28 +40,34 @@ TokenMaps token_maps(const Report& report) {
   return maps;
 }
 
+/// Numbers of a layer [H,T,T], or their mean over the heads; returns where the next ones go.
+float* add_map(const Tensor<double, 3>& layer, bool by_head, float* to) {
+  const auto rounded = [](double value) { return static_cast<float>(value); };
+  if (by_head) return std::ranges::transform(layer.elements(), to, rounded).out;
+  return std::ranges::transform(explain::mean_over_heads(layer).elements(), to, rounded).out;
+}
+
 HeatMaps weight_maps(const Report& report) {
   const auto layers = static_cast<Index>(report.layers.size());
   const Index tokens = report.sizes.tokens;
+  const bool by_head = layers * report.sizes.heads * tokens * tokens <= kMostWeights;
+  const Index heads = by_head ? report.sizes.heads : 1;
   HeatMaps maps;
   maps.key = "weights";
-  maps.title = {"Weights of each layer and head", "各层各头的权重"};
+  maps.title = by_head ? Text{"Weights of each layer and head", "各层各头的权重"}
+                       : Text{"Weights of each layer, mean of its heads", "各层的权重，各头平均"};
   maps.query_labels = maps.key_labels = labels_of(report);
   HeatMapVariant weights{{"attention weights", "注意力权重"},
-                         Tensor<float, 5>({layers, 1, report.sizes.heads, tokens, tokens}),
+                         Tensor<float, 5>({layers, 1, heads, tokens, tokens}),
                          {}};
-  HeatMapVariant delivered{
-      {"× what the values deliver (all heads)", "× value 实际传递的量（全部头）"},
-      Tensor<float, 5>({layers, 1, report.sizes.heads, tokens, tokens}),
-      {}};
+  HeatMapVariant delivered{{"share of what is delivered", "实际传递量的占比"},
+                           Tensor<float, 5>({layers, 1, heads, tokens, tokens}),
+                           {}};
   float* weight = weights.values.data();
-  float* norm = delivered.values.data();
+  float* share = delivered.values.data();
   for (const explain::LayerReport& layer : report.layers) {
-    for (const double value : layer.weights.elements()) *weight++ = static_cast<float>(value);
-    for (Index h = 0; h < report.sizes.heads; ++h) {
-      for (const double value : layer.delivered_norms.elements())
-        *norm++ = static_cast<float>(value);
-    }
+    weight = add_map(layer.weights, by_head, weight);
+    share = add_map(layer.delivered_shares, by_head, share);
   }
   maps.variants.push_back(std::move(weights));
   maps.variants.push_back(std::move(delivered));
@@ -124,16 +134,20 @@ Text verdict_text(const Report& report, const MethodReport& method) {
 }
 
 Table faith_table(const Report& report) {
+  const Text& judge =
+      std::ranges::find(report.methods, explain::key_of(report.how), [](const MethodReport& m) {
+        return m.attribution.key;
+      })->attribution.name;
   Table table{"faith",
-              {"What each method is worth here, held against interventions",
-               "各方法在这里有多可信（与干预对照）"},
+              {"What each method is worth here, held against interventions: " + judge.english,
+               "各方法在这里有多可信，与干预对照：" + judge.chinese},
               {{"method", {"method", "方法"}, {}},
                {"verdict", {"its first token", "排第一的 token"}, {}},
                {"deletion", {"deletion area (small is good)", "删除曲线面积（小为好）"}, {}},
                {"insertion", {"insertion area (large is good)", "插入曲线面积（大为好）"}, {}},
-               {"comprehensiveness", {"comprehensiveness", "完整性"}, {}},
-               {"sufficiency", {"sufficiency", "充分性"}, {}},
-               {"infidelity", {"infidelity", "不忠实度"}, {}},
+               {"comprehensiveness", {"comprehensiveness (large is good)", "完整性（大为好）"}, {}},
+               {"sufficiency", {"sufficiency (small is good)", "充分性（小为好）"}, {}},
+               {"infidelity", {"infidelity (small is good)", "不忠实度（小为好）"}, {}},
                {"spearman", {"rank agreement (Spearman)", "秩相关（Spearman）"}, {}},
                {"kendall", {"rank agreement (Kendall)", "秩相关（Kendall）"}, {}}},
               {}};
@@ -237,11 +251,11 @@ std::vector<Effect> effects_of(const Report& report) {
 
 }  // namespace
 
-Experiment explained_text(const Report& report, const Text& title) {
+Experiment explained_text(const Report& report, const Text& title, std::string command) {
   Experiment experiment;
   experiment.name = "explain";
   experiment.section = 8;
-  experiment.command = "qkv explain";
+  experiment.command = std::move(command);
   experiment.title = title;
   for (const Text& sentence : report.summary) {
     experiment.explanation.english += sentence.english + "\n";

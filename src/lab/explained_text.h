@@ -7,6 +7,6 @@
 namespace qkv::lab {
 
 /// `title` says of which model and text; it becomes the section "explain" of the page.
-Experiment explained_text(const explain::Report& report, const Text& title);
+Experiment explained_text(const explain::Report& report, const Text& title, std::string command);
 
 }  // namespace qkv::lab

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <filesystem>
 #include <set>
 #include <stdexcept>
@@ -70,12 +71,12 @@ class TensorReader {
       throw FileError(path_, fmt::format("{}: expected shape {}, got {}", full, to_string(shape),
                                          to_string(tensor.shape())));
     }
-    read_.insert(full);
-    try {
-      return tensor.to<T, static_cast<int>(Rank)>(full);
-    } catch (const std::invalid_argument& error) {
-      throw FileError(path_, error.what());
+    if (!is_floating(tensor.dtype())) {
+      throw FileError(path_, fmt::format("{}: expected a floating-point tensor, got {}", full,
+                                         name_of(tensor.dtype())));
     }
+    read_.insert(full);
+    return finite(full, converted<static_cast<int>(Rank)>(full, tensor));
   }
 
   void expect_nothing_else() const {
@@ -90,6 +91,24 @@ class TensorReader {
   }
 
  private:
+  template <int Rank>
+  Tensor<T, Rank> converted(const std::string& name, const StoredTensor& tensor) const {
+    try {
+      return tensor.to<T, Rank>(name);
+    } catch (const std::invalid_argument& error) {
+      throw FileError(path_, error.what());
+    }
+  }
+
+  template <int Rank>
+  Tensor<T, Rank> finite(const std::string& name, Tensor<T, Rank> tensor) const {
+    for (const T value : tensor.elements()) {
+      if (std::isfinite(value)) continue;
+      throw FileError(path_, fmt::format("{}: expected finite numbers, got {}", name, value));
+    }
+    return tensor;
+  }
+
   /// Norms were once called gamma and beta.
   std::string stored_name(const std::string& name) const {
     std::string full = prefix_ + name;

@@ -30,6 +30,8 @@ std::shared_ptr<const Json> parse(const std::string& path) {
     return std::make_shared<const Json>(Json::parse(text, text + file.bytes.size()));
   } catch (const Json::parse_error& error) {
     throw FileError(path, "expected JSON, got something else", error.byte);
+  } catch (const Json::out_of_range&) {
+    throw FileError(path, "expected numbers of float64, got one that is too large for it");
   }
 }
 

@@ -40,7 +40,7 @@ struct SentenceModel {
 
 /// The options that a folder's modules.json, its pooling's config.json and sentence_bert_config.json give; means without
 /// normalization where there is no modules.json. Throws FileError where they ask for another module or pooling.
-SentenceOptions read_sentence_options(const std::string& folder, Index context);
+SentenceOptions read_sentence_options(const std::string& folder, const EncoderOptions& encoder);
 
 /// Throws FileError like load_wordpiece, load_encoder and read_sentence_options, and where the vocabulary has tokens that the
 /// encoder has no embedding of.

@@ -14,7 +14,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Pooling read_pooling(const JsonObject& config) {
+Pooling read_pooling(const JsonObject& config, Index width) {
+  const Index said = config.whole_number("word_embedding_dimension").value_or(width);
+  if (said != width) {
+    config.refuse("word_embedding_dimension", fmt::format("{}, the hidden_size", width),
+                  fmt::format("{}", said));
+  }
   const auto asks_for = [&](std::string_view mode) {
     return config.boolean(fmt::format("pooling_mode_{}", mode)).value_or(false);
   };
@@ -38,7 +43,7 @@ std::string kind_of(const JsonObject& module) {
   return type.substr(type.rfind('.') + 1);
 }
 
-PoolingOptions read_modules(const fs::path& folder) {
+PoolingOptions read_modules(const fs::path& folder, Index width) {
   PoolingOptions options;
   const std::string path = (folder / "modules.json").string();
   if (!fs::exists(path)) return options;
@@ -58,15 +63,17 @@ PoolingOptions read_modules(const fs::path& folder) {
     modules[0].refuse("path", "\"\"", modules[0].text("path").value_or(""));
   }
   const fs::path pooling = folder / modules[1].text("path").value_or("1_Pooling") / "config.json";
-  options.pooling = read_pooling(JsonObject::read(pooling.string()));
+  options.pooling = read_pooling(JsonObject::read(pooling.string()), width);
   options.normalize = modules.size() == 3;
   return options;
 }
 
 }  // namespace
 
-SentenceOptions read_sentence_options(const std::string& folder, Index context) {
-  SentenceOptions options{.most_tokens = context, .pooling = read_modules(folder)};
+SentenceOptions read_sentence_options(const std::string& folder, const EncoderOptions& encoder) {
+  const Index context = encoder.context;
+  SentenceOptions options{.most_tokens = context,
+                          .pooling = read_modules(folder, encoder.model_width)};
   const auto limit = [&](const char* name, const char* field) {
     const fs::path path = fs::path(folder) / name;
     if (!fs::exists(path)) return false;
@@ -92,7 +99,7 @@ SentenceModel<T> load_sentence_model(const std::string& folder) {
                     fmt::format("vocab_size: expected {} or more, as the vocabulary has, got {}",
                                 tokenizer.size(), encoder.options().vocabulary));
   }
-  const SentenceOptions options = read_sentence_options(folder, encoder.options().context);
+  const SentenceOptions options = read_sentence_options(folder, encoder.options());
   return {std::move(tokenizer), std::move(encoder), options};
 }
 

@@ -22,6 +22,14 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
+std::string shortened(std::string_view text, std::size_t code_points) {
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < code_points && at < text.size(); ++i) next_code_point(text, at);
+  std::string result(text.substr(0, at));
+  if (at < text.size()) result += "…";
+  return result;
+}
+
 void append_utf8(char32_t code, std::string& text) {
   icu::UnicodeString(static_cast<UChar32>(code)).toUTF8String(text);
 }

@@ -13,6 +13,9 @@ std::optional<char32_t> next_code_point(std::string_view text, std::size_t& at);
 
 bool is_utf8(std::string_view text);
 
+/// Its first code points, with "…" for the rest.
+std::string shortened(std::string_view text, std::size_t code_points);
+
 void append_utf8(char32_t code, std::string& text);
 
 }  // namespace qkv

@@ -104,6 +104,8 @@ void read_special(const JsonObject& config, std::string_view field, std::string&
 }
 
 void read_config(const JsonObject& config, WordPieceOptions& options) {
+  const std::string kind = config.text("tokenizer_class").value_or("BertTokenizer");
+  if (!kind.starts_with("BertTokenizer")) config.refuse("tokenizer_class", "BertTokenizer", kind);
   BertTextOptions& text = options.text;
   text.lower_case = config.boolean("do_lower_case").value_or(text.lower_case);
   text.space_chinese = config.boolean("tokenize_chinese_chars").value_or(text.space_chinese);

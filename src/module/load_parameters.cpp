@@ -44,11 +44,6 @@ std::span<const std::string_view> names_of(ParameterNaming naming) {
       fmt::format("load_parameters: {}: expected {}, got {}", argument, expected, got));
 }
 
-bool is_floating(DType dtype) {
-  return dtype == DType::Float64 || dtype == DType::Float32 || dtype == DType::Float16 ||
-         dtype == DType::BFloat16;
-}
-
 /// Rows [begin, begin + count) of a matrix, copied.
 template <class T>
 Tensor<T, 2> rows_of(const Tensor<T, 2>& matrix, Index begin, Index count) {

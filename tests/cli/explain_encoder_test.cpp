@@ -67,12 +67,16 @@ TEST(ExplainEncoder, RefusesTextsThatItCannotRead) {
               HasSubstr("--text: expected a text of one token or more, got \" \""));
   EXPECT_THAT(refusal(QKV_MINILM, {"--text", kCat, "--class", kCat, "--class", ""}),
               HasSubstr("--class: expected a text of one token or more"));
+  EXPECT_THAT(refusal(QKV_MINILM, {"--text", "caf\xe9", "--with", kCat}),
+              HasSubstr("--text: expected UTF-8, got other bytes"));
+  EXPECT_THAT(refusal(QKV_MINILM, {"--text", kKitten, "--class", "cat", "--class", "CAT"}),
+              HasSubstr("got \"cat\" and \"CAT\", which are equally near"));
   std::string words;
   for (int i = 0; i < 600; ++i) words += "word ";
   EXPECT_THAT(refusal(QKV_MINILM, {"--text", kCat, "--with", words}),
               HasSubstr("--with: expected at most 256 tokens, first and last among them, got 602"));
   EXPECT_THAT(refusal(QKV_MINILM, {"--text", kCat, "--with", kCat, "--how", "swap_token"}),
-              HasSubstr("--how: expected one that needs no other texts"));
+              HasSubstr("--how: expected hide_key, zero_value"));
 }
 
 TEST(ExplainEncoder, RefusesAFolderWithoutOneOfItsFiles) {

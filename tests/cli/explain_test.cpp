@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -34,7 +35,7 @@ TEST(Explain, RefusesWhatIsNoModel) {
       refusal({"recal"}),
       HasSubstr(
           "explain: MODEL: expected the folder of a sentence encoder, or one of recall, copy, "
-          "relay, induction, got recal"));
+          "relay, induction, got \"recal\""));
   const TemporaryDirectory folder;
   EXPECT_THAT(refusal({folder.file(""), "--text", "a", "--with", "b"}),
               HasSubstr("config.json: cannot open"));
@@ -57,6 +58,16 @@ TEST(Explain, RefusesATextWhereItHasNone) {
               HasSubstr("--text: expected tokens of copy, a b c d e f g h |, got \"z\""));
 }
 
+TEST(Explain, LeavesNoFolderWhereItWritesNothing) {
+  const TemporaryDirectory folder;
+  refusal({"recal", "--out", folder.file("a/b/c")});
+  EXPECT_FALSE(std::filesystem::exists(folder.file("a")));
+  std::filesystem::create_directories(folder.file("a"));
+  refusal({"recal", "--out", folder.file("a/b/c")});
+  EXPECT_TRUE(std::filesystem::exists(folder.file("a")));
+  EXPECT_FALSE(std::filesystem::exists(folder.file("a/b")));
+}
+
 TEST(Explain, RefusesOptionsThatAreNone) {
   EXPECT_THAT(refusal({"copy", "--how", "asking"}), HasSubstr("--how"));
   EXPECT_THAT(refusal({"copy", "--out", ""}), HasSubstr("--out: expected a folder, got \"\""));
@@ -73,7 +84,7 @@ TEST(Explain, SaysWhereTheHeatMapMisleads) {
                                    HasSubstr("page/index.html\n")));
   std::ifstream results(folder.file("page/results.json"));
   const auto json = nlohmann::json::parse(results)["experiments"][0];
-  EXPECT_EQ(json["command"], "qkv explain");
+  EXPECT_EQ(json["command"], "qkv explain 'relay' --how swap_token --seed 17 --quick");
   EXPECT_EQ(json["token_maps"][0]["tokens"].size(),
             json["token_maps"][0]["methods"][0]["scores"].size());
 }

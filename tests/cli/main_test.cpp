@@ -44,6 +44,11 @@ TEST(Main, BadUsageIsOneLineOnStandardErrorAndExitCode2) {
   }
 }
 
+TEST(Main, AnOptionThatIsGivenNothingDoesNotTakeTheNextOne) {
+  EXPECT_THAT(run_command({"explain", "copy", "--text=", "--how=zero_value"}).errors,
+              HasSubstr("--text: expected 2 to 16 tokens of copy, got 0"));
+}
+
 TEST(Main, MissingFileIsNamedOnStandardErrorAndExitCode2) {
   const CommandResult result = run_command({"trace", "no-such-file.safetensors"});
   EXPECT_EQ(result.exit_code, 2);

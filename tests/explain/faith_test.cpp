@@ -123,7 +123,7 @@ TEST(Faith, RightScoresBeatRandomOnes) {
   const explain::Judgement right = explain::judge(setup, scores, measured.faith, random);
   EXPECT_EQ(right.verdict, explain::Verdict::Agrees);
   EXPECT_EQ(right.pointed, 0);
-  EXPECT_EQ(right.faster_than, 1);
+  EXPECT_EQ(right.faster_than, 20);
   EXPECT_DOUBLE_EQ(right.decisive_share, 6.0 / 21);
   const std::vector<double> wrong_scores = {0, 2, 3, 4, 5, 6};
   const explain::Judgement wrong = explain::judge(
@@ -134,6 +134,18 @@ TEST(Faith, RightScoresBeatRandomOnes) {
   EXPECT_EQ(wrong.pointed_fall, 0.25);
   EXPECT_EQ(wrong.decisive_fall, 8);
   EXPECT_EQ(wrong.faster_than, 0);
+}
+
+// Thirty tokens of which each does a thirtieth: no heat map can point to the one that matters.
+TEST(Faith, NothingMattersWhereAllTokensShareTheFall) {
+  const std::vector<double> ones(30, 1);
+  const test::LinearModel model({.slopes = ones, .embeddings = ones});
+  const explain::FaithSetup setup = explain::faith_setup(model, {});
+  EXPECT_EQ(setup.all, 30);
+  const auto judgement =
+      explain::judge(setup, ones, explain::measure_faith(model, setup, ones).faith, {});
+  EXPECT_EQ(judgement.decisive_fall, 1);
+  EXPECT_EQ(judgement.verdict, explain::Verdict::NothingFound);
 }
 
 TEST(Faith, NothingMattersWhereNothingFalls) {

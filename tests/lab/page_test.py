@@ -222,7 +222,7 @@ def test_tokens_have_the_colours_of_their_scores(visit):
     assert spans.all_inner_texts() == ["the", "<b>", "sat"]
     assert spans.evaluate_all("all => all.map(s => s.title)") == ["the: 0", "<b>: 2", "sat: −1"]
     colours = spans.evaluate_all("all => all.map(s => s.style.background)")
-    assert ["70%" in colours[1], "35%" in colours[2], "series-2" in colours[2]] == [True, True, True]
+    assert ["45%" in colours[1], "23%" in colours[2], "series-2" in colours[2]] == [True, True, True]
     figure.get_by_text("Scores of these tokens").click()
     rows = figure.locator('table[data-key="tokens-numbers"] tbody tr')
     assert rows.nth(2).inner_text().split() == ["sat", "−1", "0"]

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -107,6 +108,19 @@ TEST_F(EncoderFileTest, AMisshapenTensor) {
       kWeights, "encoder.layer.0.attention.self.key.weight: expected shape [12, 12], got [12, 11]");
 }
 
+TEST_F(EncoderFileTest, WeightsThatAreNoNumbers) {
+  const std::string key = "encoder.layer.0.attention.self.key.weight";
+  for (const float broken : {std::nanf(""), -HUGE_VALF}) {
+    Tensor<float, 2> weight({12, 12});
+    weight(3, 4) = broken;
+    weights.tensors[key] = store(weight.view());
+    expect_refused(kWeights, key + ": expected finite numbers, got ");
+  }
+  const Tensor<Index, 2> whole({12, 12});
+  weights.tensors[key] = store(whole.view());
+  expect_refused(kWeights, key + ": expected a floating-point tensor, got int64");
+}
+
 TEST_F(EncoderFileTest, ATensorOfTooManyAxes) {
   const Tensor<float, 3> other({12, 12, 1});
   weights.tensors["encoder.layer.0.attention.self.key.weight"] = store(other.view());
@@ -173,7 +187,8 @@ TEST_F(EncoderFileTest, GarbageForAConfiguration) {
   const std::string bytes("\0\xFF\xFE{", 4);
   for (const std::string& garbage :
        {std::string(), std::string("{"), std::string("null"), std::string("[{}]"),
-        std::string("{\"model_type\": \"bert\xFF\"}"), deep, bytes}) {
+        std::string("{\"model_type\": \"bert\xFF\"}"), std::string("{\"layer_norm_eps\": 1e400}"),
+        deep, bytes}) {
     write("config.json", garbage);
     EXPECT_THAT([&] { load(); }, ThrowsMessage<FileError>(HasSubstr("config.json")));
   }
@@ -181,7 +196,9 @@ TEST_F(EncoderFileTest, GarbageForAConfiguration) {
 
 class SentenceOptionsTest : public EncoderFileTest {
  protected:
-  SentenceOptions read() const { return read_sentence_options(folder.file(""), 512); }
+  SentenceOptions read() const {
+    return read_sentence_options(folder.file(""), {.context = 512, .model_width = 384});
+  }
   void write_modules(const std::string& last = "") const {
     write("modules.json",
           R"([{"type":"sentence_transformers.models.Transformer","path":""},
@@ -238,6 +255,9 @@ TEST_F(SentenceOptionsTest, WhatItCannotDoIsRefused) {
   write("modules.json", "[]");
   expect_unread("modules.json", "got 0 modules");
   write_modules();
+  write("1_Pooling/config.json",
+        R"({"pooling_mode_mean_tokens":true,"word_embedding_dimension":24})");
+  expect_unread("1_Pooling", "word_embedding_dimension: expected 384, the hidden_size, got 24");
   write("1_Pooling/config.json", R"({"pooling_mode_mean_tokens":true})");
   write("sentence_bert_config.json", R"({"max_seq_length":2})");
   expect_unread("sentence_bert_config.json", "max_seq_length: expected 3 or more, got 2");

@@ -186,6 +186,8 @@ TEST_F(WordPieceFilesTest, ClearErrors) {
        tokenizer_json("", R"(,"added_tokens":[{"content":"zz"}])"), "special token \"zz\""},
       {"flag", "tokenizer_config.json", R"({"do_lower_case":"yes"})",
        "do_lower_case: expected true or false, got \"yes\""},
+      {"another tokenizer", "tokenizer_config.json", R"({"tokenizer_class":"RobertaTokenizer"})",
+       "tokenizer_class: expected BertTokenizer, got RobertaTokenizer"},
       {"raw words", "tokenizer_config.json", R"({"do_basic_tokenize":false})", "do_basic_tokenize"},
       {"token a number", "tokenizer_config.json", R"({"mask_token":3})",
        "mask_token: expected a text"},

@@ -65,7 +65,9 @@ function buildContents(experiments) {
 }
 
 function buildHead() {
-  const head = make('div', 'head', say(make('h1'), UI.title), say(make('p'), UI.intro));
+  const isOneText = results.experiments.every((experiment) => experiment.command.startsWith('qkv explain'));
+  if (isOneText) document.querySelector('.brand').textContent = document.title = 'qkv explain';
+  const head = make('div', 'head', say(make('h1'), isOneText ? UI.oneText : UI.title), say(make('p'), UI.intro));
   const settings = head.appendChild(make('p', 'settings'));
   onLanguage(() => {
     const parts = [words(results.quick ? UI.quick : UI.full), `${words(UI.seed)} ${results.seed}`];

@@ -1,5 +1,7 @@
 // Tokens of a text in the colours of what a method says of them: a line a method.
 
+const DEEPEST = 45; // percent of the colour: text must stay readable on it
+
 /** A share of the largest score, −1 to 1. */
 function shareOf(score, most) {
   return most > 0 && Number.isFinite(score) ? score / most : 0;
@@ -9,8 +11,7 @@ function tokenSpan(token, score, most) {
   const share = shareOf(score, most);
   const span = make('span', 'token', token);
   const tone = share < 0 ? '--series-2' : '--accent';
-  span.style.background = `color-mix(in srgb, var(${tone}) ${Math.round(70 * Math.abs(share))}%, transparent)`;
-  if (Math.abs(share) > 0.65) span.classList.add('strong');
+  span.style.background = `color-mix(in srgb, var(${tone}) ${Math.round(DEEPEST * Math.abs(share))}%, transparent)`;
   span.title = `${token}: ${shortNumber(score)}`;
   return span;
 }

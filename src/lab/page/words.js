@@ -2,6 +2,7 @@
 
 const UI = {
   title: { en: 'Attention, experiment by experiment', zh: '注意力机制：逐个实验' },
+  oneText: { en: 'Where did the answer come from?', zh: '答案来自哪里？' },
   intro: {
     en: 'Every number below was measured by the program that wrote this page.',
     zh: '下面的每个数字都由生成本页的程序实际测得。',
