@@ -22,6 +22,9 @@ function(qkv_add_test_program target layer label)
   if(QKV_SANITIZE)
     target_compile_definitions(${target} PRIVATE QKV_SANITIZED)
   endif()
+  if(QKV_SANITIZE MATCHES "thread")
+    target_compile_definitions(${target} PRIVATE QKV_SANITIZED_THREADS)
+  endif()
   target_link_libraries(
     ${target} PRIVATE qkv::qkv qkv_compiler_settings fmt::fmt nlohmann_json::nlohmann_json
                       OpenMP::OpenMP_CXX GTest::gmock GTest::gtest_main)

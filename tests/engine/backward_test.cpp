@@ -8,6 +8,7 @@
 #include "tests/engine/comparison.h"
 #include "tests/engine/engine_cases.h"
 #include "tests/engine/run.h"
+#include "tests/engine/simd_targets.h"
 #include "tests/engine/straightforward.h"
 
 namespace qkv {
@@ -62,7 +63,7 @@ TEST(EngineBackward, Float64AgreesWithTheOracleTo1e12) {
     const auto data = cases::make_case<double>(one);
     const Upstream<double> upstream(one.shape, count++);
     const cases::Gradients expected = cases::run_backward(data.inputs(), upstream.views());
-    for (const std::string& target : engine::targets()) {
+    for (const std::string& target : test::simd_targets()) {
       const auto got =
           cases::run_engine_backward(data.inputs(), upstream.views(), cases::options_on(target, 2));
       const auto hold = [&](const auto& a, const auto& b, const char* what) {
@@ -79,7 +80,7 @@ TEST(EngineBackward, Float64AgreesWithTheOracleTo1e12) {
     }
   }
   fmt::print("{} cases on each of {}, largest relative difference {:.1e}\n", count,
-             fmt::join(engine::targets(), ", "), worst);
+             fmt::join(test::simd_targets(), ", "), worst);
 }
 
 /// As for the forward: twice what a straightforward computation makes, and at least the floor of the model.
@@ -98,7 +99,7 @@ TEST(EngineBackward, Float32RoundsLikeAStraightforwardComputation) {
         std::max(magnitude<double>(cases::run_forward(data.inputs()).log_sum_exp.elements()),
                  cases::entering_score(data.inputs())));
     const double entering = cases::entering_gradient<float>(data.inputs(), upstream.context.view());
-    for (const std::string& target : engine::targets()) {
+    for (const std::string& target : test::simd_targets()) {
       const auto got =
           cases::run_engine_backward(data.inputs(), upstream.views(), cases::options_on(target, 2));
       const auto hold = [&](const auto& a, const auto& b, const auto& c, const char* what) {
@@ -117,7 +118,7 @@ TEST(EngineBackward, Float32RoundsLikeAStraightforwardComputation) {
     }
   }
   fmt::print("{} cases on each of {}, at most {:.0f} % of what is allowed\n", count,
-             fmt::join(engine::targets(), ", "), 100 * worst);
+             fmt::join(test::simd_targets(), ", "), 100 * worst);
 }
 
 }  // namespace

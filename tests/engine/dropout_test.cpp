@@ -6,6 +6,7 @@
 #include "kernels/philox.h"
 #include "qkv/kv_cache.h"
 #include "tests/engine/bits.h"
+#include "tests/engine/simd_targets.h"
 #include "tests/reference/run.h"
 
 namespace qkv {
@@ -45,7 +46,7 @@ double factor(Index b, Index h, Index t, Index s) {
 
 class DropoutOn : public testing::TestWithParam<std::string> {};
 
-INSTANTIATE_TEST_SUITE_P(Simd, DropoutOn, testing::ValuesIn(engine::targets()),
+INSTANTIATE_TEST_SUITE_P(Simd, DropoutOn, testing::ValuesIn(test::simd_targets()),
                          [](const auto& target) { return target.param; });
 
 engine::Options options_on(const std::string& target, int threads = 1) {

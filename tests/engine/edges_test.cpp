@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tests/engine/agreement.h"
+#include "tests/engine/simd_targets.h"
 
 namespace qkv {
 namespace {
@@ -41,7 +42,7 @@ class Edges : public testing::TestWithParam<std::string> {
   engine::Options options_{.threads = 2, .target = GetParam()};
 };
 
-INSTANTIATE_TEST_SUITE_P(Simd, Edges, testing::ValuesIn(engine::targets()),
+INSTANTIATE_TEST_SUITE_P(Simd, Edges, testing::ValuesIn(test::simd_targets()),
                          [](const auto& target) { return target.param; });
 
 TEST_P(Edges, RowsThatSeeNothing) {

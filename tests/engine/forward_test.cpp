@@ -8,6 +8,7 @@
 #include "tests/engine/comparison.h"
 #include "tests/engine/engine_cases.h"
 #include "tests/engine/run.h"
+#include "tests/engine/simd_targets.h"
 #include "tests/engine/straightforward.h"
 
 namespace qkv {
@@ -25,7 +26,7 @@ TEST(EngineForward, Float64AgreesWithTheOracleTo1e12) {
     const auto data = cases::make_case<double>(one);
     const bool with_weights = count++ % 2 == 0;
     const cases::Outputs expected = cases::run_forward(data.inputs());
-    for (const std::string& target : engine::targets()) {
+    for (const std::string& target : test::simd_targets()) {
       const auto got = cases::run_engine(data.inputs(), cases::options_on(target, 2), with_weights);
       const auto hold = [&](const auto& a, const auto& b, const char* what) {
         const double relative = difference<double>(a.elements(), b.elements()) /
@@ -39,7 +40,7 @@ TEST(EngineForward, Float64AgreesWithTheOracleTo1e12) {
     }
   }
   fmt::print("{} cases on each of {}, largest relative difference {:.1e}\n", count,
-             fmt::join(engine::targets(), ", "), worst);
+             fmt::join(test::simd_targets(), ", "), worst);
 }
 
 /// Twice what a straightforward computation in float32 makes, and at least the floor of the model: on a single case
@@ -57,7 +58,7 @@ TEST(EngineForward, Float32RoundsLikeAStraightforwardComputation) {
                                         std::max(magnitude<double>(expected.log_sum_exp.elements()),
                                                  cases::entering_score(data.inputs())));
     const double largest_value = magnitude<float>(data.value.elements());
-    for (const std::string& target : engine::targets()) {
+    for (const std::string& target : test::simd_targets()) {
       const auto got = cases::run_engine(data.inputs(), cases::options_on(target, 2), with_weights);
       const auto hold = [&](const auto& a, const auto& b, const auto& c, double scale,
                             const char* what) {
@@ -73,7 +74,7 @@ TEST(EngineForward, Float32RoundsLikeAStraightforwardComputation) {
     }
   }
   fmt::print("{} cases on each of {}, at most {:.0f} % of what is allowed\n", count,
-             fmt::join(engine::targets(), ", "), 100 * worst);
+             fmt::join(test::simd_targets(), ", "), 100 * worst);
 }
 
 }  // namespace

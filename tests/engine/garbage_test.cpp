@@ -9,6 +9,7 @@
 
 #include "base/broadcast.h"
 #include "tests/engine/bits.h"
+#include "tests/engine/simd_targets.h"
 #include "tests/reference/run.h"
 
 namespace qkv {
@@ -125,7 +126,7 @@ class HiddenGarbage : public testing::TestWithParam<std::string> {
   engine::Options options_{.threads = 2, .target = GetParam()};
 };
 
-INSTANTIATE_TEST_SUITE_P(Simd, HiddenGarbage, testing::ValuesIn(engine::targets()),
+INSTANTIATE_TEST_SUITE_P(Simd, HiddenGarbage, testing::ValuesIn(test::simd_targets()),
                          [](const auto& target) { return target.param; });
 
 TEST_P(HiddenGarbage, ChangesNoBitOfFloat32) { hold<float>(); }
@@ -213,7 +214,7 @@ class VisibleGarbage : public testing::TestWithParam<std::string> {
   engine::Options options_{.threads = 1, .target = GetParam()};
 };
 
-INSTANTIATE_TEST_SUITE_P(Simd, VisibleGarbage, testing::ValuesIn(engine::targets()),
+INSTANTIATE_TEST_SUITE_P(Simd, VisibleGarbage, testing::ValuesIn(test::simd_targets()),
                          [](const auto& target) { return target.param; });
 
 TEST_P(VisibleGarbage, ReachesExactlyTheRowsThatSeeIt) {

@@ -4,6 +4,7 @@
 #include <omp.h>
 
 #include "tests/engine/bits.h"
+#include "tests/engine/simd_targets.h"
 
 namespace qkv {
 namespace {
@@ -21,7 +22,7 @@ class GradientBits : public testing::TestWithParam<std::string> {
   engine::Options options(int threads = 1) const { return cases::options_on(GetParam(), threads); }
 };
 
-INSTANTIATE_TEST_SUITE_P(Simd, GradientBits, testing::ValuesIn(engine::targets()),
+INSTANTIATE_TEST_SUITE_P(Simd, GradientBits, testing::ValuesIn(test::simd_targets()),
                          [](const auto& target) { return target.param; });
 
 const std::vector<std::vector<Feature>>& feature_sets() {

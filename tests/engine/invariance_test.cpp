@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/engine/bits.h"
+#include "tests/engine/simd_targets.h"
 
 namespace qkv {
 namespace {
@@ -265,7 +266,7 @@ class Invariance : public testing::TestWithParam<std::string> {
   static engine::Options with(int threads) { return {.threads = threads, .target = GetParam()}; }
 };
 
-INSTANTIATE_TEST_SUITE_P(Simd, Invariance, testing::ValuesIn(engine::targets()),
+INSTANTIATE_TEST_SUITE_P(Simd, Invariance, testing::ValuesIn(test::simd_targets()),
                          [](const auto& target) { return target.param; });
 
 TEST_P(Invariance, OfFloat32) { hold_all<float>(); }

@@ -5,6 +5,7 @@
 
 #include "qkv/kv_cache.h"
 #include "tests/engine/bits.h"
+#include "tests/engine/simd_targets.h"
 
 namespace qkv {
 namespace {
@@ -87,7 +88,7 @@ cases::EngineOutputs<engine::Arithmetic<T>> whole(const Text<T>& text, const std
 
 class KvCacheOn : public testing::TestWithParam<std::string> {};
 
-INSTANTIATE_TEST_SUITE_P(Simd, KvCacheOn, testing::ValuesIn(engine::targets()),
+INSTANTIATE_TEST_SUITE_P(Simd, KvCacheOn, testing::ValuesIn(test::simd_targets()),
                          [](const auto& target) { return target.param; });
 
 template <class T>

@@ -7,6 +7,7 @@
 #include "base/broadcast.h"
 #include "qkv/kv_cache.h"
 #include "tests/engine/run.h"
+#include "tests/engine/simd_targets.h"
 
 namespace qkv {
 namespace {
@@ -31,7 +32,7 @@ class EnginePlan : public testing::TestWithParam<std::string> {
   engine::Options options_{.threads = 2, .target = GetParam()};
 };
 
-INSTANTIATE_TEST_SUITE_P(Simd, EnginePlan, testing::ValuesIn(engine::targets()),
+INSTANTIATE_TEST_SUITE_P(Simd, EnginePlan, testing::ValuesIn(test::simd_targets()),
                          [](const auto& target) { return target.param; });
 
 struct Expected {

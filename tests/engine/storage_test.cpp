@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include "tests/engine/agreement.h"
+#include "tests/engine/simd_targets.h"
 
 namespace qkv {
 namespace {
@@ -33,7 +34,7 @@ class Storage : public testing::TestWithParam<std::string> {
   engine::Options options_{.threads = 2, .target = GetParam()};
 };
 
-INSTANTIATE_TEST_SUITE_P(Simd, Storage, testing::ValuesIn(engine::targets()),
+INSTANTIATE_TEST_SUITE_P(Simd, Storage, testing::ValuesIn(test::simd_targets()),
                          [](const auto& target) { return target.param; });
 
 TEST_P(Storage, OfFloat16) { hold<Float16>(); }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tests/engine/bits.h"
+#include "tests/engine/simd_targets.h"
 
 namespace qkv {
 namespace {
@@ -151,7 +152,7 @@ class Strides : public testing::TestWithParam<std::string> {
   engine::Options options_{.threads = 2, .target = GetParam()};
 };
 
-INSTANTIATE_TEST_SUITE_P(Simd, Strides, testing::ValuesIn(engine::targets()),
+INSTANTIATE_TEST_SUITE_P(Simd, Strides, testing::ValuesIn(test::simd_targets()),
                          [](const auto& target) { return target.param; });
 
 TEST_P(Strides, OfFloat32) { hold<float>(); }
