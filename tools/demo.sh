@@ -6,9 +6,12 @@ cd "$(dirname "$0")/.."
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 
 show() {
-  local heading=$1
+  local heading=$1 typed= argument
   shift
-  printf '\n\033[1m== %s\033[0m\n$ %s\n\n' "$heading" "$*"
+  for argument in "$@"; do
+    if [[ $argument == *' '* ]]; then typed+=" '$argument'"; else typed+=" $argument"; fi
+  done
+  printf '\n\033[1m== %s\033[0m\n$%s\n\n' "$heading" "$typed"
   "$@"
 }
 
