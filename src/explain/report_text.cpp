@@ -96,7 +96,7 @@ Text agreeing(const Report& report, const MethodReport& method) {
 
 /// Where no token lowers the target by much: which does so, or raises it, most.
 Text nothing_found(const Report& report, const Judgement& judgement) {
-  const Text begin = {
+  Text begin = {
       "No single token lowers the target by much where it is taken away: there is "
       "nothing that a heat map could point to.",
       "去掉任何单个 token 都不会使目标明显下降：热力图没有可以指向的东西。"};
