@@ -220,6 +220,14 @@ def dump_seeds():
     fields = {"metadata": (len(text),)}
     yield "ok-json", dump(fields | heads, None, dict(metadata="U8")).replace(bytes(len(text)), text, 1)
 
+    square = {"q": (2, 2, 3, 2), "k": (2, 2, 3, 2), "v": (2, 2, 3, 2), "out": (2, 2, 3, 2)}
+    whole = dict(query_documents="I64", query_positions="I64", key_positions="I64")
+    turned = {"rotary_base": "100", "qk_norm_epsilon": "1e-5"}
+    yield "ok-square-documents", dump(square | {"query_documents": (2, 3)}, {"causal": "true"}, whole)
+    yield "ok-square-keys", dump(square | {"key_positions": (2, 3)}, turned, whole)
+    yield "ok-square-queries", dump(square | {"query_positions": (1, 3)}, turned, whole)
+    yield "ok-square-counted", dump(square, turned)
+
     yield "bad-empty", safetensors("{}")
     yield "bad-name", dump(heads | {"quary": (1,)})
     yield "bad-key", dump(heads, {"casual": "true"})
@@ -232,8 +240,25 @@ def dump_seeds():
     yield "bad-corner", dump(heads, {"causal": "true"})
     yield "bad-polarity", dump(heads | mask, {"mask_true": "keep"}, flags)
     yield "bad-json", dump(heads | fields, None, dict(metadata="U8"))
+    yield "bad-document-keys", dump(heads | {"query_documents": (2, 3)}, None, whole)
+    yield "bad-no-positions", dump(heads, {"rotary_base": "100"})
+    yield "bad-no-rotary", dump(heads | positions, None, dict(query_positions="I64", key_positions="I32"))
+    yield "bad-width", dump(square, {"rotary_base": "100", "rotary_width": "3"})
+    yield "bad-epsilon", dump(square, {"qk_norm_epsilon": "-1"})
+    yield "bad-two-corners", dump(heads, {"causal": "top-left", "corner": "2"})
+    yield "bad-mask-key", dump(heads, {"mask_true": "keep"})
+    yield "bad-stage", dump(heads, {"out_stage": "merged"})
+    yield "bad-stage-of-three", dump(merged, {"layout": "TBD", "heads": "4", "out_stage": "heads"})
+    yield "bad-no-projection", dump(merged, {"layout": "TBD", "heads": "4", "out_stage": "projected"})
+    alike = dict.fromkeys(("q", "k", "v", "out"), (2, 3, 3, 2))
+    yield "bad-ambiguous", dump(alike | {"k": (3, 2, 3, 2), "v": (3, 2, 3, 2), "q": (3, 2, 3, 2)})
+    yield "bad-ambiguous-out", dump(square | {"q": (2, 3, 3, 2), "k": (2, 3, 3, 2), "v": (2, 3, 3, 2), "out": (2, 3, 3, 2)})
+    yield "bad-rank", dump(heads | {"sink": (4, 1)})
     nan = struct.pack("<f", float("nan"))
     yield "bad-nan", dump({"out": heads["out"]} | heads)[:-4] + nan  # the last value
+    yield "bad-nan-bias", dump(heads | {"bias": (4, 1, 5)})[:-4] + nan
+    yield "bad-nan-token", dump(layer | {"x": layer["x"]}, {"heads": "2"}).replace(bytes(16), nan * 4, 1)
+    yield "bad-small", dump(heads | gradients, None, {"dout": "F64"})[:-4] + struct.pack("<f", 1e-30)
     large = {"x": (1, 1000, 1), "wq": (1000, 1), "wk": (1000, 1), "wv": (1000, 1), "wo": (1, 1000), "out": (1, 1000, 1)}
     yield "bad-large", dump(large, {"heads": "1"})
 
