@@ -89,9 +89,9 @@ explain::ReportOptions report_options(const ExplainOptions& options,
   return report;
 }
 
-std::string task_keys() {
+std::string keys_of(const std::vector<lab::KnownTask>& tasks) {
   std::string keys;
-  for (const lab::KnownTask& task : lab::known_tasks())
+  for (const lab::KnownTask& task : tasks)
     keys += fmt::format("{}{}", keys.empty() ? "" : ", ", task.key);
   return keys;
 }
@@ -188,7 +188,7 @@ Subject task_subject(const ExplainOptions& options) {
   const std::vector<lab::KnownTask> tasks = lab::known_tasks();
   const auto task = std::ranges::find(tasks, options.model, &lab::KnownTask::key);
   if (task == tasks.end()) {
-    fail("MODEL", fmt::format("the folder of a sentence encoder, or one of {}", task_keys()),
+    fail("MODEL", fmt::format("the folder of a sentence encoder, or one of {}", keys_of(tasks)),
          fmt::format("\"{}\"", options.model));
   }
   if (options.with || !options.classes.empty()) {
@@ -302,7 +302,8 @@ Command add_explain_command(CLI::App& app) {
       "tokenizer.json or vocab.txt), or a "
       "task of the lab whose model is "
       "trained on the spot and whose answer is known: " +
-      task_keys() + ".\n\nExit code: 0, 2 on bad input, 130 where it was interrupted.");
+      keys_of(lab::known_tasks()) +
+      ".\n\nExit code: 0, 2 on bad input, 130 where it was interrupted.");
   command->add_option("model", options->model, "A folder, or the name of a task")->required();
   command->add_option("--text", options->text,
                       "The text that is explained; of a task, tokens with spaces between them");

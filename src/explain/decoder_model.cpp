@@ -201,10 +201,8 @@ Records DecoderModel::record() const {
 }
 
 Gradients DecoderModel::differentiate(const Tensor<double, 3>& embeddings) const {
-  const Extents<3> shape{embeddings.shape(0), sizes_.tokens, sizes_.width};
-  if (embeddings.shape() != shape) {
-    refuse("embeddings", to_string(shape), to_string(embeddings.shape()));
-  }
+  expect_embeddings(embeddings, sizes_);
+  const Extents<3>& shape = embeddings.shape();
   const BlockStack::PlainRun run = blocks_.run_plain(embeddings);
   const Tensor<double, 3> rows =
       contiguous_copy(run.last.view().slice(1, sizes_.tokens - 1, sizes_.tokens));
@@ -221,9 +219,7 @@ Gradients DecoderModel::differentiate(const Tensor<double, 3>& embeddings) const
 
 std::unique_ptr<ExplainedModel> DecoderModel::with_shuffled_layers(Index layers,
                                                                    std::uint64_t seed) const {
-  if (layers < 1 || layers > sizes_.layers) {
-    refuse("layers", fmt::format("1 to {}", sizes_.layers), layers);
-  }
+  expect_layers(layers, sizes_);
   std::vector<std::string> prefixes = {"final_norm.", "head."};
   for (Index i = sizes_.layers - layers; i < sizes_.layers; ++i) {
     prefixes.push_back(fmt::format("blocks.{}.", i));

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
-#include <stdexcept>
 #include <utility>
 
 #include "explain/shuffle.h"
@@ -16,12 +15,6 @@ namespace {
 
 /// Of a text in the target's name.
 constexpr std::size_t kNameLength = 80;
-
-template <class Got>
-[[noreturn]] void refuse(std::string_view argument, const std::string& expected, const Got& got) {
-  throw std::invalid_argument(
-      fmt::format("explain: {}: expected {}, got {}", argument, expected, got));
-}
 
 /// Which places of a batch are tokens; absent where all are.
 std::optional<Tensor<bool, 2>> kept_places(const VariantBatch& batch) {
@@ -185,10 +178,7 @@ Records EncoderModel::record() const {
 }
 
 Gradients EncoderModel::differentiate(const Tensor<double, 3>& embeddings) const {
-  const Extents<3> shape{embeddings.shape(0), sizes_.tokens, sizes_.width};
-  if (embeddings.shape() != shape) {
-    refuse("embeddings", to_string(shape), to_string(embeddings.shape()));
-  }
+  expect_embeddings(embeddings, sizes_);
   const BlockStack::PlainRun run = blocks_.run_plain(embeddings);
   Gradients gradients;
   gradients.targets = targets(run.last, std::nullopt, &gradients.embeddings);
@@ -198,9 +188,7 @@ Gradients EncoderModel::differentiate(const Tensor<double, 3>& embeddings) const
 
 std::unique_ptr<ExplainedModel> EncoderModel::with_shuffled_layers(Index layers,
                                                                    std::uint64_t seed) const {
-  if (layers < 1 || layers > sizes_.layers) {
-    refuse("layers", fmt::format("1 to {}", sizes_.layers), layers);
-  }
+  expect_layers(layers, sizes_);
   Random random(seed);
   EncoderParameters<double> parameters = model_->encoder.tensors();
   for (Index i = sizes_.layers - layers; i < sizes_.layers; ++i) {

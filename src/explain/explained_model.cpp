@@ -1,6 +1,23 @@
 #include "explain/explained_model.h"
 
+#include <fmt/format.h>
+
+#include <stdexcept>
+
 namespace qkv::explain {
+
+void expect_embeddings(const Tensor<double, 3>& embeddings, const ModelSizes& sizes) {
+  const Extents<3> shape{embeddings.shape(0), sizes.tokens, sizes.width};
+  if (embeddings.shape() == shape) return;
+  throw std::invalid_argument(fmt::format("explain: embeddings: expected {}, got {}",
+                                          to_string(shape), to_string(embeddings.shape())));
+}
+
+void expect_layers(Index layers, const ModelSizes& sizes) {
+  if (layers >= 1 && layers <= sizes.layers) return;
+  throw std::invalid_argument(
+      fmt::format("explain: layers: expected 1 to {}, got {}", sizes.layers, layers));
+}
 
 std::vector<Index> candidates(const ExplainedText& text) {
   std::vector<Index> tokens;

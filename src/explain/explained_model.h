@@ -118,6 +118,11 @@ class ExplainedModel {
                                                                std::uint64_t seed) const = 0;
 };
 
+/// Throws std::invalid_argument unless these are [N,T,D] of the text.
+void expect_embeddings(const Tensor<double, 3>& embeddings, const ModelSizes& sizes);
+/// Throws std::invalid_argument unless the model has as many layers, and at least one is meant.
+void expect_layers(Index layers, const ModelSizes& sizes);
+
 /// The tokens that a ranking is about: no special ones, and none that the target reads alone.
 std::vector<Index> candidates(const ExplainedText& text);
 

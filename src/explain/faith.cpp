@@ -136,7 +136,8 @@ FaithSetup faith_setup(const ExplainedModel& model, const FaithOptions& options,
                              part_of(progress, "sets", 0.5, 1));
   const std::vector<Variant> ends = {{}, without(model, options.how, setup.candidates)};
   const std::vector<double> targets = model.run(ends);
-  setup.all = targets[0] - targets[1];
+  setup.target = targets[0];
+  setup.baseline = targets[1];
   return setup;
 }
 

@@ -85,7 +85,8 @@ struct FaithSetup {
   std::vector<Index> candidates;
   std::vector<double> intervention;  ///< [T], occlusion(model, how)
   Perturbations sets;
-  double all = 0;  ///< what the target falls by without any candidate
+  double target = 0;    ///< of the text as it is
+  double baseline = 0;  ///< without any candidate
 };
 struct FaithOptions {
   Occlusion how = Occlusion::ReplaceToken;

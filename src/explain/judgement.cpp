@@ -34,7 +34,7 @@ Judgement judge(const FaithSetup& setup, std::span<const double> scores, const F
   if (sum > 0) {
     result.decisive_share = std::fabs(scores[static_cast<std::size_t>(result.decisive)]) / sum;
   }
-  if (result.decisive_fall <= kTrifle * std::fabs(setup.all)) return result;
+  if (result.decisive_fall <= kTrifle * std::fabs(setup.target - setup.baseline)) return result;
   result.verdict =
       result.pointed_fall < 0.5 * result.decisive_fall ? Verdict::Misleads : Verdict::Agrees;
   return result;

@@ -28,15 +28,10 @@ Tensor<double, 3> delivered_shares(const LayerRecord& record) {
   return shares;
 }
 
-std::vector<LayerReport> layer_reports(const ExplainedModel& model, const Records& records) {
-  const Gradients gradients = plain_gradients(model);
+std::vector<LayerReport> layer_reports(const Records& records) {
   std::vector<LayerReport> layers;
-  for (Index i = 0; i < model.sizes().layers; ++i) {
-    const LayerRecord& record = records.layers[static_cast<std::size_t>(i)];
-    layers.push_back({record.weights, delivered_shares(record),
-                      raw_attention(records, model.text(), i),
-                      attention_times_norm(records, model.text(), i),
-                      gradient_times_attention(records, gradients, i)});
+  for (const LayerRecord& record : records.layers) {
+    layers.push_back({record.weights, delivered_shares(record)});
   }
   return layers;
 }
@@ -88,16 +83,14 @@ Report explain(const ExplainedModel& model, const ReportOptions& options,
   const ExplainedText& text = model.text();
   report.sizes = model.sizes();
   report.tokens = text.tokens;
-  report.special = text.special;
-  report.readout = text.readout;
   report.candidates = candidates(text);
   report.target_name = text.target;
   report.how = options.faith.how;
-  const std::vector<Variant> ends = {{}, without(model, report.how, report.candidates)};
-  const std::vector<double> targets = model.run(ends);
-  report.target = targets[0];
-  report.baseline = targets[1];
-  for (const double target : targets) {
+  const FaithSetup setup = faith_setup(model, options.faith,
+                                       part_of(progress, "what matters, by intervention", 0, 0.05));
+  report.target = setup.target;
+  report.baseline = setup.baseline;
+  for (const double target : {report.target, report.baseline}) {
     if (!std::isfinite(target)) {
       throw std::invalid_argument(fmt::format("explain: the {}: expected a finite number, got {}",
                                               report.target_name.english, target));
@@ -106,16 +99,14 @@ Report explain(const ExplainedModel& model, const ReportOptions& options,
 
   const Records records = model.record();
   report.heads = head_profiles(model, records);
-  report.layers = layer_reports(model, records);
-  report.ablation = ablation(model, part_of(progress, "heads, layers and skips cut", 0, 0.05));
+  report.layers = layer_reports(records);
+  report.ablation = ablation(model, part_of(progress, "heads, layers and skips cut", 0.05, 0.1));
   Attributions all = attributions(model, {.completeness = options.completeness},
-                                  part_of(progress, "attributions", 0.05, 0.25));
+                                  part_of(progress, "attributions", 0.1, 0.3));
   report.integrated = std::move(all.integrated);
 
   report.relays = relays_of(report, all.list);
 
-  const FaithSetup setup = faith_setup(
-      model, options.faith, part_of(progress, "what matters, by intervention", 0.25, 0.3));
   report.random =
       random_baseline(model, setup, options.faith, part_of(progress, "random orders", 0.3, 0.4));
   for (std::size_t i = 0; i < all.list.size(); ++i) {

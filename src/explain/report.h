@@ -26,21 +26,16 @@ struct MethodReport {
   Judgement judgement;
 };
 
-/// Of one layer, for the heat maps and the tables by layer.
+/// Of one layer, for the heat maps.
 struct LayerReport {
   Tensor<double, 3> weights;  ///< [H,T,T]
   Tensor<double, 3>
       delivered_shares;  ///< [H,T,T], of the length of what each key delivers to a query
-  std::vector<double> raw_attention;             ///< [T]
-  std::vector<double> attention_times_norm;      ///< [T]
-  std::vector<double> gradient_times_attention;  ///< [T]
 };
 
 struct Report {
   ModelSizes sizes;
   std::vector<std::string> tokens;
-  std::vector<bool> special;
-  std::vector<double> readout;
   std::vector<Index> candidates;  ///< what rankings are about
   Text target_name;
   double target = 0;                        ///< of the text as it is

@@ -16,10 +16,6 @@ namespace {
 static_assert(std::endian::native == std::endian::little,
               "stored bytes are little-endian and are read as they are");
 
-template <class T>
-inline constexpr bool is_floating =
-    std::is_floating_point_v<T> || std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
-
 /// The element at `position`; the bytes of a file need not be aligned.
 template <class T>
 T load(std::span<const std::byte> bytes, std::size_t position) {
@@ -91,13 +87,13 @@ std::optional<To> convert_integer(From value) {
 
 template <class To, class From>
 void convert(std::span<const std::byte> bytes, std::span<To> out, const std::string& name) {
-  if constexpr (is_floating<From> && !is_floating<To>) {
+  if constexpr (is_floating(dtype_of<From>) && !is_floating(dtype_of<To>)) {
     throw std::invalid_argument(
         fmt::format("StoredTensor::to: {}: expected integers or bool to read as {}, got {}",
                     in_quotes(name), name_of(dtype_of<To>), name_of(dtype_of<From>)));
   } else if constexpr (std::is_same_v<To, From>) {
     if (!bytes.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
-  } else if constexpr (is_floating<From>) {
+  } else if constexpr (is_floating(dtype_of<From>)) {
     for (std::size_t i = 0; i < out.size(); ++i) {
       out[i] = convert_to_floating<To>(load<From>(bytes, i));
     }

@@ -101,13 +101,11 @@ Chart curve_chart(const Report& report, const char* key, Text title,
     std::vector<double> targets;
     for (const explain::Curves& one : report.random.curves)
       targets.push_back((one.*which).target[i]);
-    const auto [low, high] = std::ranges::minmax(targets);
-    double sum = 0;
-    for (const double target : targets) sum += target;
+    const explain::Spread spread = explain::spread_of(targets);
     random.x.push_back((report.random.curves.front().*which).part[i]);
-    random.y.push_back(sum / static_cast<double>(targets.size()));
-    random.low.push_back(low);
-    random.high.push_back(high);
+    random.y.push_back(spread.mean);
+    random.low.push_back(spread.low);
+    random.high.push_back(spread.high);
   }
   chart.series.push_back(std::move(random));
   return chart;

@@ -141,7 +141,7 @@ TEST(Faith, NothingMattersWhereAllTokensShareTheFall) {
   const std::vector<double> ones(30, 1);
   const test::LinearModel model({.slopes = ones, .embeddings = ones});
   const explain::FaithSetup setup = explain::faith_setup(model, {});
-  EXPECT_EQ(setup.all, 30);
+  EXPECT_EQ(setup.target - setup.baseline, 30);
   const auto judgement =
       explain::judge(setup, ones, explain::measure_faith(model, setup, ones).faith, {});
   EXPECT_EQ(judgement.decisive_fall, 1);
